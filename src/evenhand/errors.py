@@ -1,0 +1,55 @@
+"""The exceptions evenhand raises: each names the cause and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+
+class EvenhandError(Exception):
+    """The base of everything evenhand raises on purpose."""
+
+
+class InputError(EvenhandError, ValueError):
+    """The caller's data or options cannot be used as they are."""
+
+
+class InfeasibleError(EvenhandError, ValueError):
+    """No rule of the searched family meets the constraints.
+
+    Parameters
+    ----------
+    message : str
+        What was asked for, and what can be had instead.
+    smallest_tolerance : float or None, default=None
+        The smallest tolerance that some rule reaches, where the search computed one.
+    details : mapping, default={}
+        Numbers behind the message, for programs.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        smallest_tolerance: float | None = None,
+        details: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(message)
+        self.smallest_tolerance = smallest_tolerance
+        self.details = dict(details)
+
+
+class RuleFormatError(EvenhandError, ValueError):
+    """A text or file is not a rule that this version can read."""
+
+
+class MissingExtraError(EvenhandError, ImportError):
+    """A feature needs a package that is installed by one of evenhand's extras."""
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        super().__init__(f"{feature} needs {package}: pip install 'evenhand[{extra}]'.")
+        self.extra = extra
+
+
+class EvenhandWarning(UserWarning):
+    """Something works, but a reader of the result should know this."""

@@ -1,0 +1,278 @@
+"""What callers hand in, turned into NumPy once, at the edge. Everything inside works on the result."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evenhand.errors import InputError
+
+Missing = Literal["raise", "ignore"]
+FloatArray = NDArray[np.float64]
+DEFAULT_ATTRIBUTE = "group"
+
+
+@dataclass(frozen=True, eq=False)
+class Attribute:
+    """One sensitive column: its name, its groups in order, and each row's group as an index (-1: unknown)."""
+
+    name: str
+    groups: tuple[Hashable, ...]
+    codes: NDArray[np.intp]
+
+    def crossed(self, other: Attribute, name: str) -> Attribute:
+        """Return the attribute whose groups are the observed pairs of this one's and the other's."""
+        codes = np.where((self.codes < 0) | (other.codes < 0), -1, self.codes * len(other.groups) + other.codes)
+        seen = np.unique(codes[codes >= 0])
+        pairs = [(self.groups[c // len(other.groups)], other.groups[c % len(other.groups)]) for c in seen]
+        groups = tuple((*_parts(a), b) for a, b in pairs)
+        position = np.full(len(self.groups) * len(other.groups) + 1, -1, dtype=np.intp)
+        position[seen] = np.arange(len(seen))
+        return Attribute(name, groups, position[codes])
+
+
+def _parts(group: Hashable) -> tuple[Hashable, ...]:
+    return group if isinstance(group, tuple) else (group,)
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether a value stands for "not known": None, NaN, NaT or pandas' NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
+
+
+def sort_groups(values: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    """Sort values of any hashable kind: naturally where they compare, else by type name and text."""
+    values = list(values)
+    try:
+        return tuple(sorted(values))  # type: ignore[type-var]
+    except TypeError:
+        return tuple(sorted(values, key=lambda value: (type(value).__name__, str(value))))
+
+
+def as_list(values: Any, what: str) -> list[Any]:
+    """Return the plain Python values of any one-dimensional column: list, array, Series of any library."""
+    array = as_column(values, what)
+    items: list[Any] = array.tolist()
+    return items
+
+
+def as_column(values: Any, what: str) -> NDArray[Any]:
+    """Return any one-dimensional column as a NumPy array (object where the values are mixed)."""
+    if isinstance(values, np.ndarray):
+        array = values
+    elif isinstance(native := nw.from_native(values, allow_series=True, pass_through=True), nw.Series):
+        array = native.to_numpy()
+    elif isinstance(native, nw.DataFrame):
+        if native.shape[1] != 1:
+            raise InputError(f"{what} must be one column; got a frame with {native.shape[1]} columns.")
+        array = native.get_column(native.columns[0]).to_numpy()
+    elif hasattr(values, "__array__"):
+        array = np.asarray(values)
+    else:
+        items = list(values) if isinstance(values, Iterable) and not isinstance(values, str | bytes) else [values]
+        array = _array_of_items(items)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{what} must be one-dimensional; got an array of shape {array.shape}.")
+    return array
+
+
+def _array_of_items(items: list[Any]) -> NDArray[Any]:
+    kinds = {type(item) for item in items}
+    if len(kinds) == 1 and next(iter(kinds)) in (bool, int, float, str):
+        try:
+            return np.asarray(items)
+        except OverflowError:
+            pass
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array
+
+
+def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
+    """Return the sorted distinct values of a column and each row's index into them; -1 where missing."""
+    array = as_column(values, what)
+    if array.dtype.kind in "bui" and array.size:
+        return _factorize_integers(array)
+    if array.dtype.kind in "fM":
+        return _factorize_sortable(array)
+    items = array.tolist()
+    try:
+        distinct = set(items)
+    except TypeError as error:
+        raise InputError(f"{what} has a value that is not hashable ({error}); use plain values.") from None
+    known = sort_groups(item for item in distinct if not is_missing(item))
+    position: dict[Any, int] = {value: index for index, value in enumerate(known)}
+    codes = np.fromiter((position.get(item, -1) for item in items), dtype=np.intp, count=len(items))
+    return known, codes
+
+
+def _factorize_integers(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
+    low, high = int(array.min()), int(array.max())
+    if high - low > 100_000:
+        return _factorize_sortable(array)
+    offset = array.astype(np.intp) - low
+    present = np.zeros(high - low + 1, dtype=bool)
+    present[offset] = True
+    position = np.cumsum(present, dtype=np.intp) - 1
+    distinct = (np.flatnonzero(present) + low).astype(array.dtype)
+    return tuple(distinct.tolist()), position[offset]
+
+
+def _factorize_sortable(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
+    missing = np.isnat(array) if array.dtype.kind == "M" else np.isnan(array)
+    if not missing.any():
+        distinct, codes = np.unique(array, return_inverse=True)
+        return tuple(distinct.tolist()), codes.astype(np.intp)
+    distinct, known_codes = np.unique(array[~missing], return_inverse=True)
+    codes = np.full(len(array), -1, dtype=np.intp)
+    codes[~missing] = known_codes
+    return tuple(distinct.tolist()), codes
+
+
+def read_sensitive(
+    sensitive_features: Any,
+    n_rows: int,
+    *,
+    missing: Missing = "raise",
+    groups: Mapping[str, Sequence[Hashable]] | Sequence[Hashable] | None = None,
+) -> dict[str, Attribute]:
+    """Return the sensitive attributes by name, from an array, Series, frame of any library or dict.
+
+    Parameters
+    ----------
+    sensitive_features : array-like, Series, frame or dict of columns
+        One column is one attribute. An unnamed column is called ``"group"``.
+    n_rows : int
+        The number of rows that every column must have.
+    missing : {"raise", "ignore"}, default="raise"
+        Whether a row whose group is unknown is an error or takes no part in that attribute's rates.
+    groups : sequence, or dict of sequences by attribute, default=None
+        The groups and their order. ``None`` sorts the values that occur.
+    """
+    if missing not in ("raise", "ignore"):
+        raise InputError(f"missing must be 'raise' or 'ignore'; got {missing!r}.")
+    columns = _named_columns(sensitive_features)
+    attributes = {}
+    for name, column in columns.items():
+        what = f"sensitive feature {name!r}"
+        known, codes = factorize(column, what)
+        if len(codes) != n_rows:
+            raise InputError(f"{what} has {len(codes)} rows, but the labels and probabilities have {n_rows}.")
+        wanted = groups.get(name) if isinstance(groups, Mapping) else groups
+        if wanted is not None:
+            known, codes = _reorder(known, codes, tuple(wanted), what)
+        unknown = np.flatnonzero(codes < 0)
+        if unknown.size and missing == "raise":
+            raise InputError(
+                f"{what} is missing in {unknown.size} rows (the first is row {unknown[0]}): "
+                "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates."
+            )
+        if not known:
+            raise InputError(f"{what} has no known value in any row.")
+        attributes[name] = Attribute(name, known, codes)
+    return attributes
+
+
+def _named_columns(sensitive_features: Any) -> dict[str, Any]:
+    if sensitive_features is None:
+        raise InputError("sensitive_features is None: pass each row's group, as an array, Series, frame or dict.")
+    if isinstance(sensitive_features, Mapping):
+        if not sensitive_features:
+            raise InputError("sensitive_features is an empty dict: give at least one attribute.")
+        return {str(name): column for name, column in sensitive_features.items()}
+    native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    if isinstance(native, nw.DataFrame):
+        return {name: native.get_column(name) for name in native.columns}
+    if isinstance(native, nw.Series):
+        return {str(native.name) if native.name not in (None, "") else DEFAULT_ATTRIBUTE: native}
+    if isinstance(sensitive_features, np.ndarray) and sensitive_features.ndim == 2 and sensitive_features.shape[1] > 1:
+        return {f"{DEFAULT_ATTRIBUTE}{j}": sensitive_features[:, j] for j in range(sensitive_features.shape[1])}
+    return {DEFAULT_ATTRIBUTE: sensitive_features}
+
+
+def _reorder(
+    known: tuple[Hashable, ...], codes: NDArray[np.intp], wanted: tuple[Hashable, ...], what: str
+) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
+    if len(set(wanted)) != len(wanted):
+        raise InputError(f"groups repeats a value for {what}: {list(wanted)!r}.")
+    stray = [value for value in known if value not in wanted]
+    if stray:
+        raise InputError(f"{what} has the unknown group {stray[0]!r}; the groups given are {list(wanted)!r}.")
+    index = {value: position for position, value in enumerate(wanted)}
+    position = np.array([index[value] for value in known] + [-1], dtype=np.intp)
+    return wanted, position[codes]
+
+
+def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
+    """Return whether each label is the positive one, and the pair (negative label, positive label)."""
+    values, codes = factorize(y, "y")
+    if codes.size == 0:
+        raise InputError("y is empty: there is nothing to learn from.")
+    if (codes < 0).any():
+        raise InputError(f"y has a missing label in row {int(np.argmax(codes < 0))}: drop such rows.")
+    if len(values) > 2:
+        raise InputError(f"y must have two values, one of them positive; it has {len(values)}: {list(values)[:6]!r}.")
+    if pos_label not in values:
+        raise InputError(f"pos_label={pos_label!r} is not among the labels {list(values)!r}: say which is positive.")
+    if len(values) == 1:
+        raise InputError(f"y has only the value {values[0]!r}: both labels are needed.")
+    positive = values.index(pos_label)
+    return codes == positive, (values[1 - positive], values[positive])
+
+
+def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...] | None = None) -> FloatArray:
+    """Return probabilities as contiguous float64, after checking that each is a number in [0, 1]."""
+    array = as_float_array(p, what)
+    if shape is not None and (
+        array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True))
+    ):
+        wanted = " x ".join("n" if size is None else str(size) for size in shape)
+        hint = " (pass the positive class's column, predict_proba(X)[:, 1])" if array.ndim == 2 and len(shape) == 1 else ""
+        raise InputError(f"{what} must have shape {wanted}; got {array.shape}{hint}.")
+    bad = ~((array >= 0.0) & (array <= 1.0))
+    if bad.any():
+        where = int(np.argmax(bad.reshape(len(array), -1).any(axis=1)))
+        value = array.reshape(len(array), -1)[where]
+        raise InputError(
+            f"{what} must hold probabilities between 0 and 1; row {where} has {value.tolist()}"
+            f" ({int(bad.sum())} such values)."
+        )
+    return array
+
+
+def as_float_array(values: Any, what: str) -> FloatArray:
+    """Return any numeric array, Series or frame as a contiguous float64 array."""
+    native = nw.from_native(values, allow_series=True, pass_through=True)
+    if isinstance(native, nw.Series | nw.DataFrame):
+        values = native.to_numpy()
+    try:
+        return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must be numbers: {error}.") from None
+
+
+def read_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
+    """Return the weights of the rows: ones where none are given."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weights = as_float_array(sample_weight, "sample_weight")
+    if weights.shape != (n_rows,):
+        raise InputError(f"sample_weight must have shape ({n_rows},); got {weights.shape}.")
+    bad = ~(np.isfinite(weights) & (weights >= 0.0))
+    if bad.any():
+        where = int(np.argmax(bad))
+        raise InputError(f"sample_weight must be finite and not negative; row {where} has {weights[where]}.")
+    if weights.sum() <= 0.0:
+        raise InputError("sample_weight is zero for every row: nothing counts.")
+    return weights
