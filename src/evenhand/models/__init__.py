@@ -1,0 +1,19 @@
+"""The paper's networks as scikit-learn classifiers: an MLP, ResNet-18 and zero-shot CLIP (extra ``torch``)."""
+
+from __future__ import annotations
+
+from evenhand.errors import MissingExtraError
+
+try:
+    import skorch as _skorch  # noqa: F401
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise MissingExtraError("evenhand.models", str(error.name).partition(".")[0], "torch") from error
+
+from evenhand.models._estimator import Head
+from evenhand.models._images import find_unreadable
+from evenhand.models.clip import CLIPZeroShot, attribute_prompts
+from evenhand.models.mlp import MLP
+from evenhand.models.resnet import ResNet18
+
+__all__ = ["MLP", "CLIPZeroShot", "Head", "ResNet18", "attribute_prompts", "find_unreadable"]

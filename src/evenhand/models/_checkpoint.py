@@ -1,0 +1,82 @@
+"""Where a training stands, in one file that is whole or absent, whenever the process dies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from evenhand.errors import InputError
+
+FORMAT = 1
+
+
+def fingerprint(name: str, settings: Mapping[str, object], arrays: Iterable[Any]) -> str:
+    """Return a text that two trainings share exactly when they must end in the same parameters."""
+    digest = hashlib.sha256(f"{FORMAT}:{name}".encode())
+    digest.update(json.dumps({key: repr(value) for key, value in sorted(settings.items())}).encode())
+    for values in arrays:
+        array = np.ascontiguousarray(values)
+        digest.update(f"{array.dtype.kind}{array.shape}".encode())
+        if array.dtype == object:
+            digest.update(json.dumps([str(value) for value in array.ravel()]).encode())
+        else:
+            digest.update(array.view(np.uint8).data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file of one training in a directory that any number of trainings may share.
+
+    Parameters
+    ----------
+    directory : path
+        Made when it is not there.
+    key : str
+        The training's fingerprint. It names the file, so the folds of a cross-fit never meet.
+    """
+
+    directory: Path
+    key: str
+
+    @property
+    def path(self) -> Path:
+        """The file itself."""
+        return self.directory / f"{self.key[:32]}.pt"
+
+    def load(self) -> dict[str, Any] | None:
+        """Return the saved state, or None where there is none yet. Nothing in the file is executed."""
+        if not self.path.exists():
+            return None
+        try:
+            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
+            readable = state["format"] == FORMAT and state["key"] == self.key
+        except Exception as error:
+            raise InputError(
+                f"the checkpoint {self.path} cannot be read ({type(error).__name__}): "
+                "delete it to train from the beginning."
+            ) from error
+        if not readable:
+            raise InputError(f"the checkpoint {self.path} belongs to another training: delete it or move it away.")
+        return state
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replace the file in one step: a kill leaves the old one or the new one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        try:
+            with draft.open("wb") as file:
+                torch.save({"format": FORMAT, "key": self.key, **state}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+        finally:
+            draft.unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""From probabilities to margins, densities and bias scores: the paper's formulas as pure functions.
+
+Notation (the paper's -> here): 2 p(Y=1|X) - 1 -> ``margin``; eta(X) -> ``abs(margin)``;
+p(A=a|X) / Pr(A=a) -> the ``density`` of the event "A=a"; f_k / (2 Yhat - 1) -> ``contrast`` k;
+s_k = f_k / eta -> ``bias_score`` k (Eq. bias_score).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from evenhand.criteria import Event, Groups, Intersection
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray, as_float_array, read_probabilities
+
+SUM_SLACK = 1e-3
+Costs = tuple[float, float]
+
+
+def read_costs(costs: Any) -> Costs:
+    """Return (cost of a false positive, cost of a false negative); ``None`` is (1, 1), plain accuracy."""
+    if costs is None:
+        return 1.0, 1.0
+    if isinstance(costs, Mapping):
+        names = {"fp": "false_positive", "fn": "false_negative"}
+        given = {names.get(key, key): value for key, value in costs.items()}
+        if given.keys() != {"false_positive", "false_negative"}:
+            raise InputError(f"costs needs 'false_positive' and 'false_negative'; got {sorted(map(str, costs))!r}.")
+        pair: Sequence[Any] = (given["false_positive"], given["false_negative"])
+    else:
+        pair = tuple(costs) if isinstance(costs, Sequence) and not isinstance(costs, str) else ()
+        if len(pair) != 2:
+            raise InputError(f"costs must be (false positive, false negative) or a dict of the two; got {costs!r}.")
+    values = as_float_array(pair, "costs")
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise InputError(f"costs must be positive numbers; got {costs!r}.")
+    return float(values[0]), float(values[1])
+
+
+def margin(p_y: FloatArray, costs: Costs = (1.0, 1.0)) -> FloatArray:
+    """Return m(x) = c_fn p - c_fp (1 - p): 2 p - 1 without costs. Its size is the paper's eta(X).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evenhand.scores import margin
+    >>> margin(np.array([0.25, 0.5, 1.0]))
+    array([-0.5,  0. ,  1. ])
+    """
+    false_positive, false_negative = costs
+    return (false_negative + false_positive) * p_y - false_positive
+
+
+def read_group_probabilities(
+    p_group: Any, groups: Groups, n_rows: int, *, what: str = "p_group"
+) -> dict[str, FloatArray]:
+    """Return p(A|x) of shape (n, G), or p(Y,A|x) of shape (n, 2, G), for each attribute of ``groups``.
+
+    A single attribute may be given as a bare array, and for two groups p(A = second group | x) alone is
+    enough. A crossed attribute's key is its Intersection, the tuple of its names, or ``"first & second"``.
+    """
+    if isinstance(p_group, Mapping):
+        given = {_attribute_key(key): value for key, value in p_group.items()}
+    elif len(groups) == 1:
+        given = {next(iter(groups)): p_group}
+    else:
+        raise InputError(f"{what} must be a dict with an array for each of the attributes {list(groups)!r}.")
+    if len(given) == 1 and len(groups) == 1:
+        given = {next(iter(groups)): next(iter(given.values()))}
+    found = {}
+    for name, members in groups.items():
+        if name not in given:
+            raise InputError(f"{what} has no probabilities for the attribute {name!r}; it has {list(given)!r}.")
+        found[name] = _read_one_attribute(given[name], len(members), n_rows, f"{what} of {name!r}")
+    return found
+
+
+def _attribute_key(key: object) -> str:
+    if isinstance(key, Intersection):
+        return key.name
+    return Intersection(*key).name if isinstance(key, tuple) else str(key)
+
+
+def _read_one_attribute(values: Any, n_groups: int, n_rows: int, what: str) -> FloatArray:
+    array = read_probabilities(values, what)
+    if array.ndim == 1 and n_groups == 2:
+        array = np.column_stack([1.0 - array, array])
+    if array.ndim not in (2, 3) or array.shape[-1] != n_groups or (array.ndim == 3 and array.shape[1] != 2):
+        raise InputError(
+            f"{what} must have shape (n, {n_groups}) for p(A|x) or (n, 2, {n_groups}) for p(Y,A|x), one column"
+            f" for each group; got {array.shape}."
+        )
+    if len(array) != n_rows:
+        raise InputError(f"{what} has {len(array)} rows, but the labels and probabilities have {n_rows}.")
+    totals = array.reshape(n_rows, -1).sum(axis=1)
+    off = np.abs(totals - 1.0) > SUM_SLACK
+    if off.any():
+        where = int(np.argmax(off))
+        raise InputError(f"{what} must sum to 1 in each row; row {where} sums to {totals[where]:.6g}.")
+    return array
+
+
+def posteriors(events: Sequence[Event], p_group: Mapping[str, FloatArray], n_rows: int) -> FloatArray:
+    """Return p(e | x) for each row and event, of shape (n, events)."""
+    columns = np.empty((n_rows, len(events)))
+    for j, (event, column) in enumerate(zip(events, _event_columns(events, p_group), strict=True)):
+        if event.attribute is None:
+            columns[:, j] = 1.0
+        else:
+            columns[:, j] = p_group[event.attribute].reshape(n_rows, -1)[:, column].sum(axis=1)
+    return columns
+
+
+def _event_columns(events: Sequence[Event], p_group: Mapping[str, FloatArray]) -> list[list[int]]:
+    """For each event, the columns of its attribute's flattened probabilities that make it up.
+
+    The groups' order is not known here, so ``Event.group`` must already be an index: see :func:`indexed`.
+    """
+    columns = []
+    for event in events:
+        if event.attribute is None:
+            columns.append([])
+            continue
+        shape = p_group[event.attribute].shape
+        index = event.group
+        if not isinstance(index, int):
+            raise InputError(f"The event {event} has not been given its group's position.")
+        if len(shape) == 2:
+            if event.label is not None:
+                raise InputError(
+                    f"This criterion compares rates within a label, which needs p(Y,A|x) of shape (n, 2, {shape[1]});"
+                    f" for {event.attribute!r} only p(A|x) of shape {shape} was given. Train the auxiliary model on"
+                    " the pair (label, group), or use demographic parity."
+                )
+            columns.append([index])
+        else:
+            labels = (0, 1) if event.label is None else (event.label,)
+            columns.append([label * shape[2] + index for label in labels])
+    return columns
+
+
+def indexed(events: Sequence[Event], groups: Groups) -> tuple[Event, ...]:
+    """Return the events with each group replaced by its position among its attribute's groups."""
+    return tuple(
+        event
+        if event.attribute is None
+        else Event(event.attribute, groups[event.attribute].index(event.group), event.label)
+        for event in events
+    )
+
+
+def column_weights(
+    events: Sequence[Event], weights: FloatArray, p_group: Mapping[str, FloatArray]
+) -> tuple[float, dict[str, FloatArray]]:
+    """Return sum_e weights_e p(e|x) as a constant and one coefficient for each column of ``p_group``."""
+    constant = 0.0
+    coefficients = {name: np.zeros(int(np.prod(array.shape[1:]))) for name, array in p_group.items()}
+    for event, columns, weight in zip(events, _event_columns(events, p_group), weights, strict=True):
+        if event.attribute is None:
+            constant += float(weight)
+        else:
+            coefficients[event.attribute][columns] += weight
+    return constant, coefficients
+
+
+def contrasts(densities: FloatArray, matrix: FloatArray) -> FloatArray:
+    """Return g_k(x) = sum_e c_ke d_e(x), of shape (n, K): for a pair of groups, d_a - d_b."""
+    return densities @ matrix.T
+
+
+def bias_scores(margins: FloatArray, contrast: FloatArray) -> FloatArray:
+    """Return s_k(x) = (2 yhat - 1) g_k(x) / eta(x) (Eq. bias_score), of shape (n, K).
+
+    A row with eta = 0 has no preference between the decisions: its score is infinite, with the sign of
+    f_k, or 0 where g_k = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evenhand.scores import bias_scores
+    >>> bias_scores(np.array([0.5, -0.5]), np.array([[1.0], [1.0]]))
+    array([[ 2.],
+           [-2.]])
+    """
+    sign = np.where(margins > 0.0, 1.0, -1.0)[:, None]
+    size = np.abs(margins)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scores = sign * contrast / size
+    return np.where(contrast == 0.0, 0.0, scores)

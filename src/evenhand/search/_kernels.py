@@ -1,0 +1,727 @@
+"""The compiled loops. Free functions over arrays; each has a NumPy oracle in ``tests/oracles.py``.
+
+Conventions: a *plane* is a row of ``planes``, laid out as ``v_0 .. v_K, gain, effect_1 .. effect_C``. It
+decides 1 at the point x = (t, w_1 .. w_K) iff ``v . x > 0``, where v = (m, -g). A *ladder* is a sequence
+of bounds, strict to loose: ``lower`` and ``upper`` have one row for each step, and whatever meets a step
+meets those after it, so the best utility found never falls along the ladder.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+RESOLUTION = 1e-11
+FEASIBILITY_SLACK = 1e-12
+SMALLEST_RADIUS = 1e-12
+
+# What ``branch`` returns.
+DONE, OUT_OF_BUDGET, OUT_OF_ROOM = 0, 1, 2
+
+
+@njit(cache=True, nogil=True)
+def linear_margin(intercept, slope, p_y, columns, coefficients, check, out):
+    """Fill out_i = intercept + slope p_i - sum_j c_j columns_ij; return the first row that is no probability, or -1.
+
+    ``check`` says whether ``p_y`` is to be checked too: it is not when it holds a partial sum.
+    """
+    bad = -1
+    n_columns = columns.shape[1]
+    for i in range(p_y.shape[0]):
+        p = p_y[i]
+        total = 0.0
+        inner = 0.0
+        fine = (not check) or (p >= 0.0 and p <= 1.0)
+        for j in range(n_columns):
+            q = columns[i, j]
+            fine = fine and q >= 0.0
+            total += q
+            inner += coefficients[j] * q
+        fine = fine and np.abs(total - 1.0) <= 1e-3
+        if not fine and bad < 0:
+            bad = i
+        out[i] = intercept + slope * p - inner
+    return bad
+
+
+@njit(cache=True, nogil=True)
+def first_step_met(values, lower, upper):
+    """Return the first step of the ladder whose bounds the values meet, or the number of steps."""
+    for step in range(lower.shape[0]):
+        met = True
+        for c in range(values.shape[0]):
+            if not (
+                values[c] >= lower[step, c] - FEASIBILITY_SLACK and values[c] <= upper[step, c] + FEASIBILITY_SLACK
+            ):
+                met = False
+                break
+        if met:
+            return step
+    return lower.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def excess(values, lower, upper):
+    """Return by how much the values miss the bounds of one step: the largest distance."""
+    worst = 0.0
+    for c in range(values.shape[0]):
+        worst = max(worst, lower[c] - values[c], values[c] - upper[c])
+    return worst
+
+
+@njit(cache=True, nogil=True)
+def sweep(order, breakpoints, rising, table, start, low, high, lower, upper, best_utility, best_position, closest):
+    """Walk along a line s in (low, high) and keep, for each step of the ladder, the best cell's utility and middle.
+
+    Row i turns to 1 (``rising``) or to 0 as s passes ``breakpoints[i]``; ``order`` sorts the rows that turn
+    inside (low, high), and ``start`` holds the utility and the values just after ``low``. Rows that turn
+    within a relative RESOLUTION of each other are one block. Updates ``best_utility`` and
+    ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility, position) of the
+    cell nearest to feasible, for searches that have found none yet.
+
+    This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
+    """
+    n_steps, n_values = lower.shape
+    state = start.copy()
+    values = np.empty(n_values)
+    j = 0
+    previous = low
+    while True:
+        # The cell between `previous` and the next breakpoint.
+        ahead = breakpoints[order[j]] if j < order.shape[0] else high
+        middle, wide = _middle(previous, ahead)
+        if wide:
+            values[:] = state[1:]
+            step = first_step_met(values, lower, upper)
+            utility = state[0]
+            for s in range(step, n_steps):
+                better = utility > best_utility[s] + RESOLUTION
+                level = utility > best_utility[s] - RESOLUTION and abs(middle) < abs(best_position[s])
+                if not (better or level):
+                    break
+                best_utility[s] = max(utility, best_utility[s])
+                best_position[s] = middle
+            if step == n_steps:
+                miss = excess(values, lower[n_steps - 1], upper[n_steps - 1])
+                if miss < closest[0] - RESOLUTION or (miss < closest[0] + RESOLUTION and utility > closest[1]):
+                    closest[0] = miss
+                    closest[1] = utility
+                    closest[2] = middle
+        if j >= order.shape[0]:
+            return
+        row = order[j]
+        previous = breakpoints[row]
+        sign = 1.0 if rising[row] else -1.0
+        for c in range(n_values + 1):
+            state[c] += sign * table[row, c]
+        j += 1
+
+
+@njit(cache=True, nogil=True)
+def _middle(previous, ahead):
+    """Return a point strictly between two breakpoints (either may be infinite), and whether there is room."""
+    if np.isinf(previous) and np.isinf(ahead):
+        return 0.0, True
+    if np.isinf(previous):
+        return ahead - max(1.0, abs(ahead)), True
+    if np.isinf(ahead):
+        return previous + max(1.0, abs(previous)), True
+    return 0.5 * (previous + ahead), ahead - previous > RESOLUTION * max(abs(previous), abs(ahead))
+
+
+@njit(cache=True, nogil=True)
+def merge_planes(rows, n_coordinates, merged, constant):
+    """Put rows on the same plane together: they are decided together, whichever rule decides them.
+
+    Each row's v is divided by its largest component, which makes proportional rows equal and opposite rows
+    mirror images; rows then equal within 2**-40 share a plane. A mirrored row decides 1 where its plane
+    decides 0, so its gain and effects go to ``constant`` and are taken from the plane. Rows whose decision
+    no rule changes (g = 0) go to ``constant`` or nowhere. Returns the number of planes in ``merged``.
+    """
+    n, width = rows.shape
+    capacity = 16
+    while capacity < 2 * n:
+        capacity *= 2
+    slots = np.full(capacity, -1, dtype=np.int32)
+    keys = np.empty((n, n_coordinates), dtype=np.int64)
+    unit = 2.0**40
+    found = 0
+    v = np.empty(n_coordinates)
+    for i in range(n):
+        largest = 0.0
+        turns = 0.0
+        for j in range(n_coordinates):
+            v[j] = rows[i, j]
+            if abs(v[j]) > abs(largest):
+                largest = v[j]
+            if j > 0:
+                turns = max(turns, abs(v[j]))
+        if turns == 0.0 or turns < 1e-15 * abs(largest):
+            if rows[i, 0] > 0.0:
+                for c in range(n_coordinates, width):
+                    constant[c - n_coordinates] += rows[i, c]
+            continue
+        mixed = np.uint64(1469598103934665603)
+        for j in range(n_coordinates):
+            v[j] /= largest
+            keys[found, j] = np.int64(np.round(v[j] * unit))
+            mixed = (mixed ^ np.uint64(keys[found, j])) * np.uint64(1099511628211)
+            mixed ^= mixed >> np.uint64(29)
+        slot = np.int64(mixed & np.uint64(capacity - 1))
+        target = -1
+        while slots[slot] >= 0:
+            other = slots[slot]
+            same = True
+            for j in range(n_coordinates):
+                if keys[other, j] != keys[found, j]:
+                    same = False
+                    break
+            if same:
+                target = other
+                break
+            slot = (slot + 1) & (capacity - 1)
+        if target < 0:
+            target = found
+            slots[slot] = found
+            for j in range(n_coordinates):
+                merged[found, j] = v[j]
+            for c in range(n_coordinates, width):
+                merged[found, c] = 0.0
+            found += 1
+        for c in range(n_coordinates, width):
+            if largest > 0.0:
+                merged[target, c] += rows[i, c]
+            else:
+                merged[target, c] -= rows[i, c]
+                constant[c - n_coordinates] += rows[i, c]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _classify(planes, coordinates, columns, rows, count, centre, radius, kept, sums):
+    """Split rows into surely 1 (added to ``sums``), surely 0 and open (written to ``kept``) over a box.
+
+    ``coordinates`` and ``columns`` are tuples of length K + 1 and C + 1: only their lengths matter, which the
+    compiler thereby knows. The loop has no branches, because which way a row falls is as good as random.
+    """
+    first = len(coordinates)
+    opened = 0
+    for position in range(count):
+        i = rows[position]
+        value = 0.0
+        reach = 0.0
+        for j in range(len(coordinates)):
+            v = planes[i, j]
+            value += v * centre[j]
+            reach += abs(v) * radius[j]
+        kept[opened] = i
+        opened += abs(value) < reach
+        on = 1.0 if value >= reach else 0.0
+        for c in range(len(columns)):
+            sums[c] += on * planes[i, first + c]
+    return opened
+
+
+@njit(cache=True, nogil=True)
+def _measure(planes, coordinates, columns, rows, count, centre, multipliers, middle, low, high, spread):
+    """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
+
+    ``middle`` gets the sums of the rows that decide 1 at the centre, ``low`` and ``high`` the smallest and
+    largest sums of each effect, ``spread`` the total slope of the rows along each coordinate. The third
+    value returned is the smallest distance of the centre from a plane.
+    """
+    first = len(coordinates)
+    gains = 0.0
+    priced = 0.0
+    nearest = np.inf
+    for position in range(count):
+        i = rows[position]
+        value = 0.0
+        for j in range(len(coordinates)):
+            v = planes[i, j]
+            value += v * centre[j]
+            spread[j] += abs(v)
+        nearest = min(nearest, abs(value))
+        on = 1.0 if value > 0.0 else 0.0
+        gain = planes[i, first]
+        gains += max(gain, 0.0)
+        middle[0] += on * gain
+        price = gain
+        for c in range(1, len(columns)):
+            effect = planes[i, first + c]
+            price -= multipliers[c - 1] * effect
+            high[c - 1] += max(effect, 0.0)
+            low[c - 1] += min(effect, 0.0)
+            middle[c] += on * effect
+        priced += max(price, 0.0)
+    return gains, priced, nearest
+
+
+@njit(cache=True, nogil=True)
+def _offer(values, utility, centre, lower, upper, best_utility, best_point):
+    """Keep a candidate for every step of the ladder that it meets and improves."""
+    step = first_step_met(values, lower, upper)
+    for s in range(step, lower.shape[0]):
+        if utility <= best_utility[s] + RESOLUTION:
+            break
+        best_utility[s] = utility
+        best_point[s] = centre
+
+
+@njit(cache=True, nogil=True)
+def _prune(sums, gains, priced, low, high, multipliers, lower, upper, best_utility, target, left_behind):
+    """Return the largest utility that a box may still hold over what is known, or -inf when it can be dropped.
+
+    Two bounds on the utility at each step that the box's values can reach: all helpful open rows decide 1; and,
+    for any multipliers, utility <= sum (gain - multipliers * effect) + multipliers * bound.
+    """
+    n_steps, n_values = lower.shape
+    plain = sums[0] + gains
+    fixed = sums[0] + priced
+    for c in range(n_values):
+        fixed -= multipliers[c] * sums[1 + c]
+    most = -np.inf
+    for step in range(n_steps):
+        reachable = True
+        bound = fixed
+        for c in range(n_values):
+            if sums[1 + c] + high[c] < lower[step, c] - FEASIBILITY_SLACK:
+                reachable = False
+                break
+            if sums[1 + c] + low[c] > upper[step, c] + FEASIBILITY_SLACK:
+                reachable = False
+                break
+            if multipliers[c] > 0.0:
+                bound += multipliers[c] * upper[step, c]
+            elif multipliers[c] < 0.0:
+                bound += multipliers[c] * lower[step, c]
+        if not reachable:
+            continue
+        bound = min(bound, plain)
+        if bound > best_utility[step] + target + RESOLUTION:
+            most = max(most, bound)
+        elif bound > best_utility[step]:
+            left_behind[step] = max(left_behind[step], bound)
+    return most
+
+
+@njit(cache=True, nogil=True)
+def _multipliers_at(centre, scale, basis, lower, upper, multipliers):
+    """Set the multipliers of the basis constraints to z at the box's centre, where the bound they need is finite."""
+    multipliers[:] = 0.0
+    if centre[0] < 1e-4:
+        return
+    for k in range(basis.shape[0]):
+        z = centre[k + 1] / (centre[0] * scale[k])
+        c = basis[k]
+        last = lower.shape[0] - 1
+        if (z > 0.0 and upper[last, c] < np.inf) or (z < 0.0 and lower[last, c] > -np.inf):
+            multipliers[c] = z
+
+
+@njit(cache=True, nogil=True)
+def _enumerate_plane_cells(
+    planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, left_behind
+):
+    """Visit every cell inside a two-dimensional box: sweep along each open row's line, clipped to the box (K = 2)."""
+    n_values = lower.shape[1]
+    free = np.empty(2, dtype=np.int64)
+    found = 0
+    for j in range(3):
+        if radius[j] > 0.0:
+            free[found] = j
+            found += 1
+    fx, fy = free[0], free[1]
+    at_centre = np.empty(count)
+    for p in range(count):
+        i = rows[p]
+        at_centre[p] = planes[i, 0] * centre[0] + planes[i, 1] * centre[1] + planes[i, 2] * centre[2]
+    table = np.empty((count, n_values + 1))
+    for p in range(count):
+        for c in range(n_values + 1):
+            table[p, c] = planes[rows[p], 3 + c]
+    breakpoints = np.empty(count)
+    rising = np.empty(count, dtype=np.bool_)
+    turning = np.empty(count, dtype=np.int64)
+    n_steps = lower.shape[0]
+    utility = np.empty(n_steps)
+    position = np.empty(n_steps)
+    closest = np.empty(3)
+    start = np.empty(n_values + 1)
+    candidate = np.empty(3)
+    for p in range(count):
+        bx, by = planes[rows[p], fx], planes[rows[p], fy]
+        size = np.sqrt(bx * bx + by * by)
+        if size < 1e-13:
+            continue
+        # The line's point nearest to the centre, its direction, and the part of it inside the box.
+        px, py = -at_centre[p] * bx / (size * size), -at_centre[p] * by / (size * size)
+        dx, dy = -by / size, bx / size
+        low, high = -np.inf, np.inf
+        for axis in range(2):
+            offset, slope, half = (px, dx, radius[fx]) if axis == 0 else (py, dy, radius[fy])
+            if abs(slope) < 1e-14:
+                if abs(offset) > half:
+                    low, high = 1.0, 0.0
+                continue
+            first, second = (-half - offset) / slope, (half - offset) / slope
+            low = max(low, min(first, second))
+            high = min(high, max(first, second))
+        if high - low <= RESOLUTION * max(abs(low), abs(high)):
+            continue
+        start[:] = sums
+        turns = 0
+        for q in range(count):
+            if q == p:
+                continue
+            a = at_centre[q] + planes[rows[q], fx] * px + planes[rows[q], fy] * py
+            b = planes[rows[q], fx] * dx + planes[rows[q], fy] * dy
+            crossing = -a / b if abs(b) > 1e-14 else np.inf
+            if crossing > low and crossing < high:
+                breakpoints[q] = crossing
+                rising[q] = b > 0.0
+                turning[turns] = q
+                turns += 1
+                on = b < 0.0
+            else:
+                on = a + 0.5 * (low + high) * b > 0.0
+            if on:
+                for c in range(n_values + 1):
+                    start[c] += table[q, c]
+        order = turning[:turns].copy()
+        order = order[np.argsort(breakpoints[order])]
+        for side in range(2):
+            if side == 1:
+                for c in range(n_values + 1):
+                    start[c] += table[p, c]
+            for s in range(n_steps):
+                utility[s] = best_utility[s]
+                position[s] = 0.0
+            closest[0] = -np.inf
+            sweep(order, breakpoints, rising, table, start, low, high, lower, upper, utility, position, closest)
+            for s in range(n_steps):
+                if utility[s] <= best_utility[s] + RESOLUTION:
+                    continue
+                # Step off the line to the side that the cell is on, half-way to the next plane or the box's edge.
+                toward = 1.0 if side == 1 else -1.0
+                nx, ny = toward * bx / size, toward * by / size
+                x, y = px + position[s] * dx, py + position[s] * dy
+                room = np.inf
+                if abs(nx) > 1e-14:
+                    room = min(room, ((radius[fx] if nx > 0 else -radius[fx]) - x) / nx)
+                if abs(ny) > 1e-14:
+                    room = min(room, ((radius[fy] if ny > 0 else -radius[fy]) - y) / ny)
+                for q in range(count):
+                    if q == p:
+                        continue
+                    value = at_centre[q] + planes[rows[q], fx] * x + planes[rows[q], fy] * y
+                    slope = planes[rows[q], fx] * nx + planes[rows[q], fy] * ny
+                    if value * slope < 0.0:
+                        room = min(room, -value / slope)
+                x += 0.5 * room * nx
+                y += 0.5 * room * ny
+                nearest = np.inf
+                for q in range(count):
+                    nearest = min(nearest, abs(at_centre[q] + planes[rows[q], fx] * x + planes[rows[q], fy] * y))
+                candidate[:] = centre
+                candidate[fx] += x
+                candidate[fy] += y
+                if nearest > RESOLUTION and candidate[0] > RESOLUTION:
+                    best_utility[s] = utility[s]
+                    best_point[s] = candidate
+                else:
+                    left_behind[s] = max(left_behind[s], utility[s])
+
+
+@njit(cache=True, nogil=True)
+def _deepest_point(normals, offsets, count, half, point):
+    """Find the point of the box |x_j| <= half_j that maximises the smallest (normal . x + offset) / |normal|_1.
+
+    A one-phase simplex with Bland's rule on the variables (x + half, depth + shift), where ``shift`` is
+    large enough for x = -half to be feasible. Returns the depth; fills ``point``.
+    """
+    d = half.shape[0]
+    shift = 0.0
+    right = np.empty(count + d)
+    tableau = np.zeros((count + d, d + 1))
+    for r in range(count):
+        value = offsets[r]
+        size = 0.0
+        for j in range(d):
+            value -= normals[r, j] * half[j]
+            size += abs(normals[r, j])
+            tableau[r, j] = -normals[r, j]
+        tableau[r, d] = size
+        right[r] = value
+        shift = max(shift, -value / size)
+    for r in range(count):
+        right[r] += tableau[r, d] * shift
+    for j in range(d):
+        tableau[count + j, j] = 1.0
+        right[count + j] = 2.0 * half[j]
+    reduced = np.zeros(d + 1)
+    reduced[d] = 1.0
+    basic = np.arange(d + 1, d + 1 + count + d)
+    outside = np.arange(d + 1)
+    for _ in range(200 * (count + d)):
+        enter = -1
+        for j in range(d + 1):
+            if reduced[j] > 1e-12 and (enter < 0 or outside[j] < outside[enter]):
+                enter = j
+        if enter < 0:
+            break
+        leave = -1
+        ratio = np.inf
+        for r in range(count + d):
+            if tableau[r, enter] > 1e-12:
+                step = right[r] / tableau[r, enter]
+                if step < ratio - 1e-15 or (step <= ratio + 1e-15 and basic[r] < basic[leave]):
+                    ratio = min(step, ratio)
+                    leave = r
+        if leave < 0:
+            break
+        pivot = tableau[leave, enter]
+        for j in range(d + 1):
+            tableau[leave, j] /= pivot
+        tableau[leave, enter] = 1.0 / pivot
+        right[leave] /= pivot
+        for r in range(count + d):
+            factor = tableau[r, enter]
+            if r == leave or factor == 0.0:
+                continue
+            for j in range(d + 1):
+                if j != enter:
+                    tableau[r, j] -= factor * tableau[leave, j]
+            tableau[r, enter] = -factor / pivot
+            right[r] = max(0.0, right[r] - factor * right[leave])
+        factor = reduced[enter]
+        for j in range(d + 1):
+            if j != enter:
+                reduced[j] -= factor * tableau[leave, j]
+        reduced[enter] = -factor / pivot
+        basic[leave], outside[enter] = outside[enter], basic[leave]
+    solution = np.zeros(d + 1)
+    for r in range(count + d):
+        if basic[r] <= d:
+            solution[basic[r]] = right[r]
+    for j in range(d):
+        point[j] = solution[j] - half[j]
+    depth = np.inf
+    for r in range(count):
+        value = offsets[r]
+        size = 0.0
+        for j in range(d):
+            value += normals[r, j] * point[j]
+            size += abs(normals[r, j])
+        depth = min(depth, value / size)
+    return depth
+
+
+@njit(cache=True, nogil=True)
+def _enumerate_cells(
+    planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, target, left_behind
+):
+    """Visit the cells inside a box that could improve on what is known, by their signs, depth first (any K).
+
+    A prefix of signs is dropped when its bound is no better than what is known, or when no point of the box
+    has these signs with room to spare.
+    """
+    n_coordinates = centre.shape[0]
+    n_values = lower.shape[1]
+    dimension = 0
+    free = np.empty(n_coordinates, dtype=np.int64)
+    for j in range(n_coordinates):
+        if radius[j] > 0.0:
+            free[dimension] = j
+            dimension += 1
+    half = np.empty(dimension)
+    for j in range(dimension):
+        half[j] = radius[free[j]]
+    normals = np.empty((count, dimension))
+    offsets = np.empty(count)
+    slopes = np.empty((count, dimension))
+    values_at_centre = np.zeros(count)
+    for p in range(count):
+        for j in range(n_coordinates):
+            values_at_centre[p] += planes[rows[p], j] * centre[j]
+        for j in range(dimension):
+            slopes[p, j] = planes[rows[p], free[j]]
+    gains = np.zeros(count + 1)
+    highs = np.zeros((count + 1, n_values))
+    lows = np.zeros((count + 1, n_values))
+    for p in range(count - 1, -1, -1):
+        gains[p] = gains[p + 1] + max(0.0, planes[rows[p], n_coordinates])
+        for c in range(n_values):
+            effect = planes[rows[p], n_coordinates + 1 + c]
+            highs[p, c] = highs[p + 1, c] + max(0.0, effect)
+            lows[p, c] = lows[p + 1, c] + min(0.0, effect)
+    states = np.empty((count + 1, n_values + 1))
+    states[0] = sums
+    points = np.zeros((count + 1, dimension))
+    tried = np.zeros(count + 1, dtype=np.int64)
+    no_price = np.zeros(n_values)
+    candidate = np.empty(n_coordinates)
+    depth = 0
+    while depth >= 0:
+        if depth == count:
+            candidate[:] = centre
+            for j in range(dimension):
+                candidate[free[j]] += points[depth, j]
+            if candidate[0] > RESOLUTION:
+                _offer(states[depth, 1:], states[depth, 0], candidate, lower, upper, best_utility, best_point)
+            depth -= 1
+            continue
+        if tried[depth] == 2:
+            depth -= 1
+            continue
+        # The helpful sign first.
+        helps = planes[rows[depth], n_coordinates] > 0.0
+        one = helps == (tried[depth] == 0)
+        tried[depth] += 1
+        states[depth + 1] = states[depth]
+        if one:
+            for c in range(n_values + 1):
+                states[depth + 1, c] += planes[rows[depth], n_coordinates + c]
+        most = _prune(
+            states[depth + 1], gains[depth + 1], gains[depth + 1], lows[depth + 1], highs[depth + 1], no_price,
+            lower, upper, best_utility, target, left_behind,
+        )  # fmt: skip
+        if most == -np.inf:
+            continue
+        sign = 1.0 if one else -1.0
+        size = 0.0
+        value = values_at_centre[depth]
+        for j in range(dimension):
+            normals[depth, j] = sign * slopes[depth, j]
+            size += abs(slopes[depth, j])
+            value += slopes[depth, j] * points[depth, j]
+        offsets[depth] = sign * values_at_centre[depth]
+        if sign * value > 1e-3 * size * half.min():
+            points[depth + 1] = points[depth]
+        elif _deepest_point(normals, offsets, depth + 1, half, points[depth + 1]) <= RESOLUTION:
+            continue
+        depth += 1
+        tried[depth] = 0
+
+
+@njit(cache=True, nogil=True)
+def branch(
+    planes, coordinates, columns, every, basis, scale, lower, upper, leaf_size, target, budget,
+    stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound, pool, height,
+    best_utility, best_point, left_behind, scratch,
+):  # fmt: skip
+    """Branch and bound, depth first, until the stack is empty or ``budget`` row visits are spent.
+
+    A stack entry with count -1 is a whole face of the half-cube, whose rows have not been looked at yet.
+    Returns (what happened, height of the stack, boxes looked at, row visits).
+    """
+    n_coordinates = basis.shape[0] + 1
+    n_values = lower.shape[1]
+    multipliers = np.zeros(n_values)
+    low = np.zeros((2, n_values))
+    high = np.zeros((2, n_values))
+    middle = np.zeros(n_values + 1)
+    spread = np.zeros((2, n_coordinates))
+    child_centre = np.zeros((2, n_coordinates))
+    child_radius = np.zeros((2, n_coordinates))
+    child_sums = np.zeros((2, n_values + 1))
+    child_count = np.zeros(2, dtype=np.int64)
+    child_bound = np.zeros(2)
+    nodes = 0
+    visits = 0
+    while height > 0:
+        if visits >= budget:
+            return OUT_OF_BUDGET, height, nodes, visits
+        top = height - 1
+        start, count = stack_start[top], stack_count[top]
+        whole = count < 0
+        if pool.shape[0] < start + 2 * (planes.shape[0] if whole else count):
+            return OUT_OF_ROOM, height, nodes, visits
+        best_known = np.inf
+        for s in range(lower.shape[0]):
+            best_known = min(best_known, best_utility[s])
+        height -= 1
+        if not whole and stack_bound[top] <= best_known + target + RESOLUTION:
+            for s in range(lower.shape[0]):
+                if stack_bound[top] > best_utility[s]:
+                    left_behind[s] = max(left_behind[s], stack_bound[top])
+            continue
+        children = 1 if whole else 2
+        if not whole:
+            split = 0
+            longest = -1.0
+            for j in range(n_coordinates):
+                if stack_radius[top, j] > longest:
+                    longest = stack_radius[top, j]
+                    split = j
+        for child in range(children):
+            child_centre[child] = stack_centre[top]
+            child_radius[child] = stack_radius[top]
+            child_sums[child] = stack_sums[top]
+            if not whole:
+                child_radius[child, split] *= 0.5
+                child_centre[child, split] += (child * 2 - 1) * child_radius[child, split]
+            if whole:
+                opened = _classify(
+                    planes, coordinates, columns, every, planes.shape[0], child_centre[child], child_radius[child],
+                    scratch[child], child_sums[child],
+                )  # fmt: skip
+                visits += planes.shape[0]
+            else:
+                opened = _classify(
+                    planes, coordinates, columns, pool[start:], count, child_centre[child], child_radius[child],
+                    scratch[child], child_sums[child],
+                )  # fmt: skip
+                visits += count
+            nodes += 1
+            child_count[child] = opened
+            _multipliers_at(child_centre[child], scale, basis, lower, upper, multipliers)
+            middle[:] = child_sums[child]
+            low[child] = 0.0
+            high[child] = 0.0
+            spread[child] = 0.0
+            gains, priced, nearest = _measure(
+                planes, coordinates, columns, scratch[child], opened, child_centre[child], multipliers, middle,
+                low[child], high[child], spread[child],
+            )  # fmt: skip
+            if nearest > RESOLUTION and child_centre[child, 0] > RESOLUTION:
+                _offer(middle[1:], middle[0], child_centre[child], lower, upper, best_utility, best_point)
+            child_bound[child] = _prune(
+                child_sums[child], gains, priced, low[child], high[child], multipliers, lower, upper,
+                best_utility, target, left_behind,
+            )  # fmt: skip
+            if child_bound[child] == -np.inf:
+                child_count[child] = 0
+            elif opened <= leaf_size:
+                visits += opened * opened
+                if n_coordinates == 3:
+                    _enumerate_plane_cells(
+                        planes, scratch[child], opened, child_centre[child], child_radius[child],
+                        child_sums[child], lower, upper, best_utility, best_point, left_behind,
+                    )  # fmt: skip
+                else:
+                    _enumerate_cells(
+                        planes, scratch[child], opened, child_centre[child], child_radius[child],
+                        child_sums[child], lower, upper, best_utility, best_point, target, left_behind,
+                    )  # fmt: skip
+                child_count[child] = 0
+            elif child_radius[child].max() < SMALLEST_RADIUS:
+                for s in range(lower.shape[0]):
+                    left_behind[s] = max(left_behind[s], child_bound[child])
+                child_count[child] = 0
+        # The more promising child on top of the stack.
+        first = 1 if children == 2 and child_bound[1] < child_bound[0] else 0
+        for turn in range(children):
+            child = first if turn == 0 else 1 - first
+            if child_count[child] == 0:
+                continue
+            stack_centre[height] = child_centre[child]
+            stack_radius[height] = child_radius[child]
+            stack_sums[height] = child_sums[child]
+            stack_bound[height] = child_bound[child]
+            stack_start[height] = start
+            stack_count[height] = child_count[child]
+            pool[start : start + child_count[child]] = scratch[child, : child_count[child]]
+            start += child_count[child]
+            height += 1
+    return DONE, height, nodes, visits

@@ -1,0 +1,200 @@
+"""What a search sees and what it gives back: arrays in, a point z and its proven worth out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray
+from evenhand.search import _kernels
+
+FEASIBILITY_SLACK: float = _kernels.FEASIBILITY_SLACK
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Maximise ``offset + sum_i decision_i gain_i`` over the rules ``decision = [margin - z . contrasts > 0]``.
+
+    The rules compared are those whose values ``sum_i decision_i effects_i`` lie between the bounds. The bounds
+    are a ladder, strict to loose: one row for each tolerance that is asked for, usually one.
+
+    Parameters
+    ----------
+    margin : array of shape (n,)
+    contrasts : array of shape (n, K)
+    gain : array of shape (n,)
+    effects : array of shape (n, C)
+    lower, upper : arrays of shape (C,) or (steps, C)
+    offset : float, default=0
+        The utility when every decision is 0.
+    mixing : array of shape (C, K), default=None
+        Each constraint's density as a combination of the contrasts; the identity where there are as many.
+    weight : array of shape (n,), default=None
+        The share of each row in a mean; 1 / n where not given.
+    """
+
+    margin: FloatArray
+    contrasts: FloatArray
+    gain: FloatArray
+    effects: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    offset: float = 0.0
+    mixing: FloatArray | None = None
+    weight: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("margin", "contrasts", "gain", "effects"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, np.atleast_2d(np.asarray(getattr(self, name), dtype=np.float64)))
+        n, k, c = len(self.margin), self.contrasts.shape[1], self.effects.shape[1]
+        if self.weight is None:
+            object.__setattr__(self, "weight", np.full(n, 1.0 / max(n, 1)))
+        if self.mixing is None:
+            if k != c:
+                raise InputError(f"A problem with {k} contrasts and {c} constraints needs its mixing matrix.")
+            object.__setattr__(self, "mixing", np.eye(k))
+        shapes = (self.contrasts.shape, self.gain.shape, self.effects.shape, self.lower.shape, self.upper.shape)
+        steps = len(self.lower)
+        if shapes != ((n, k), (n,), (n, c), (steps, c), (steps, c)):
+            raise InputError(f"The arrays of a problem do not fit together: {shapes} for {n} rows.")
+        if not all(np.isfinite(a).all() for a in (self.margin, self.contrasts, self.gain, self.effects)):
+            raise InputError("A problem's arrays must be finite.")
+        if (np.diff(self.lower, axis=0) > 0).any() or (np.diff(self.upper, axis=0) < 0).any():
+            raise InputError("The bounds of a problem must go from strict to loose.")
+
+    @property
+    def dimension(self) -> int:
+        """K, the number of contrasts."""
+        return self.contrasts.shape[1]
+
+    @property
+    def table(self) -> FloatArray:
+        """The gains and the effects side by side, of shape (n, 1 + C)."""
+        return np.column_stack([self.gain, self.effects])
+
+    @property
+    def basis(self) -> NDArray[np.int64]:
+        """For each contrast the constraint that it is, by position."""
+        assert self.mixing is not None
+        unit = np.eye(self.dimension)
+        matches = [np.flatnonzero((self.mixing == row).all(axis=1)) for row in unit]
+        if any(len(match) == 0 for match in matches):
+            raise InputError("Each contrast of a problem must be one of its constraints.")
+        return np.array([match[0] for match in matches], dtype=np.int64)
+
+    def decide(self, z: FloatArray) -> NDArray[np.bool_]:
+        """Return the decisions of the rule z."""
+        decisions: NDArray[np.bool_] = self.margin - self.contrasts @ z > 0.0
+        return decisions
+
+    def evaluate(self, decisions: NDArray[np.bool_]) -> tuple[float, FloatArray]:
+        """Return the utility and the constraints' values of some decisions, recomputed from the rows."""
+        chosen = decisions.astype(np.float64)
+        return self.offset + float(chosen @ self.gain), chosen @ self.effects
+
+    def excess(self, values: FloatArray, step: int = 0) -> float:
+        """Return by how much the values miss the bounds of a step; 0 when they meet them."""
+        miss = np.maximum(self.lower[step] - values, values - self.upper[step])
+        return float(max(0.0, miss.max(initial=0.0)))
+
+    def feasible(self, values: FloatArray, step: int = 0) -> bool:
+        """Tell whether the values meet the bounds of a step (within rounding)."""
+        return self.excess(values, step) <= FEASIBILITY_SLACK
+
+    def take(self, steps: Sequence[int]) -> Problem:
+        """Return the same problem with some of its steps."""
+        return Problem(
+            self.margin, self.contrasts, self.gain, self.effects, self.lower[steps], self.upper[steps],
+            self.offset, self.mixing, self.weight,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a search found for one step of a problem's bounds.
+
+    Attributes
+    ----------
+    z : tuple of float
+        The rule, one number for each contrast.
+    utility : float
+        Weighted accuracy, or minus the mean cost, recomputed from the rule's decisions.
+    values : tuple of float
+        The constraints' values, recomputed from the rule's decisions.
+    upper_bound : float
+        No rule of this family that meets the bounds has a utility above this. Infinite where the search
+        proves nothing.
+    status : str
+        "optimal" (nothing better exists), "gap" (nothing better by more than ``gap``), "found" (meets the bounds,
+        no claim), "plug-in" (optimal under the model's probabilities; may miss the bounds on counted labels).
+    nodes : int
+        Boxes, lines or rays looked at.
+    seconds : float
+        Time spent.
+    """
+
+    z: tuple[float, ...]
+    utility: float
+    values: tuple[float, ...]
+    upper_bound: float
+    status: str
+    nodes: int
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """How much better a rule of this family could be at most."""
+        return max(0.0, self.upper_bound - self.utility)
+
+
+@dataclass(frozen=True)
+class NoRule:
+    """A step that the search found no rule for.
+
+    Attributes
+    ----------
+    proven : bool
+        Whether no rule exists, or the search merely ended without one.
+    nodes : int
+        Boxes, lines or rays looked at.
+    """
+
+    proven: bool
+    nodes: int = 0
+
+
+class Search(Protocol):
+    """Anything that answers a problem, with one result for each step of its bounds."""
+
+    def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
+        """Return the best rule found for each step."""
+        ...
+
+
+def conclude(
+    problem: Problem,
+    step: int,
+    z: FloatArray,
+    *,
+    upper_bound: float = np.inf,
+    status: str | None = None,
+    nodes: int = 0,
+    seconds: float = 0.0,
+) -> Solution:
+    """Return the solution that z is: its numbers recomputed from its decisions, its status from its bound."""
+    utility, values = problem.evaluate(problem.decide(z))
+    resolution = 1e-10 * max(1.0, float(np.abs(problem.gain).sum()))
+    if upper_bound <= utility + resolution:
+        upper_bound = utility
+    if status is None:
+        status = "optimal" if upper_bound == utility else "gap" if np.isfinite(upper_bound) else "found"
+    return Solution(
+        tuple(map(float, z)), utility, tuple(map(float, values)), float(upper_bound), status, nodes, seconds
+    )

@@ -1,0 +1,113 @@
+"""One exact sweep along a line of z-space: the step that Algorithms 1, 2, 3 and the local search share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.inputs import FloatArray
+from evenhand.search import _kernels
+from evenhand.search.problem import Problem
+
+
+@dataclass(eq=False)
+class Best:
+    """The best point so far for each step of a problem's bounds, and the point nearest to meeting the last."""
+
+    utility: FloatArray
+    z: FloatArray
+    closest: FloatArray = field(default_factory=lambda: np.array([np.inf, -np.inf, np.nan]))
+    closest_z: FloatArray | None = None
+
+    @classmethod
+    def none(cls, problem: Problem) -> Best:
+        """Return the state before anything was found."""
+        steps = len(problem.lower)
+        return cls(np.full(steps, -np.inf), np.full((steps, problem.dimension), np.nan))
+
+    def offer(self, problem: Problem, z: FloatArray) -> None:
+        """Keep the rule z where it meets a step's bounds and is better than what was known."""
+        utility, values = problem.evaluate(problem.decide(z))
+        step = _kernels.first_step_met(values, problem.lower, problem.upper)
+        better = np.flatnonzero(utility > self.utility[step:] + _kernels.RESOLUTION) + step
+        self.utility[better] = utility
+        self.z[better] = z
+
+
+def sweep_line(
+    problem: Problem,
+    table: FloatArray,
+    origin: FloatArray,
+    direction: FloatArray,
+    best: Best,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    undecided: int = -1,
+) -> bool:
+    """Walk z = origin + s direction for s in (low, high); keep what improves ``best``. Returns whether any did.
+
+    ``undecided`` names a row on whose hyperplane the line lies: both of its sides are looked at, and a point
+    kept is still on that hyperplane. The caller steps off it (see ``lines.py``).
+    """
+    level = problem.margin - problem.contrasts @ origin
+    slope = -(problem.contrasts @ direction)
+    if undecided >= 0:
+        level[undecided] = slope[undecided] = 0.0
+    return sweep_rows(problem, table, level, slope, origin, direction, best, low=low, high=high)
+
+
+def sweep_rows(
+    problem: Problem,
+    table: FloatArray,
+    level: FloatArray,
+    slope: FloatArray,
+    origin: FloatArray,
+    direction: FloatArray,
+    best: Best,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    extra: FloatArray | None = None,
+) -> bool:
+    """Walk along a line where row i decides 1 iff level_i + s slope_i > 0. See :func:`sweep_line`."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        breakpoints = -level / slope
+    inside = (breakpoints > low) & (breakpoints < high)
+    rising = slope > 0.0
+    if inside.all():
+        order = np.argsort(breakpoints)
+        on = ~rising
+    else:
+        turning = np.flatnonzero(inside)
+        order = turning[np.argsort(breakpoints[turning])]
+        still = _inner_point(low, high)
+        on = np.where(inside, ~rising, level + still * slope > 0.0)
+    start = on.astype(np.float64) @ table
+    start[0] += problem.offset
+    if extra is not None:
+        start += extra
+    utility = best.utility.copy()
+    position = np.full(len(utility), np.inf)
+    closest = best.closest.copy()
+    _kernels.sweep(
+        order, breakpoints, rising, table, start, low, high, problem.lower, problem.upper, utility, position, closest
+    )
+    improved: NDArray[np.intp] = np.flatnonzero(np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION))
+    best.utility[improved] = utility[improved]
+    best.z[improved] = origin + position[improved, None] * direction
+    nearer = bool(closest[0] < best.closest[0] or closest[1] != best.closest[1])
+    if nearer:
+        best.closest = closest
+        best.closest_z = origin + closest[2] * direction
+    return bool(improved.size) or nearer
+
+
+def _inner_point(low: float, high: float) -> float:
+    if np.isfinite(low) and np.isfinite(high):
+        return 0.5 * (low + high)
+    if np.isfinite(low):
+        return low + 1.0
+    return high - 1.0 if np.isfinite(high) else 0.0
