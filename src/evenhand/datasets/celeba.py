@@ -236,8 +236,8 @@ def read_image(path: str | os.PathLike[str], size: int | None = None) -> NDArray
     if size is not None:
         side = min(image.size)
         left, top = (image.width - side) // 2, (image.height - side) // 2
-        box = (left, top, left + side, top + side)
-        image = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+        square = image.crop((left, top, left + side, top + side))
+        image = square.resize((size, size), Image.Resampling.BILINEAR)
     return np.array(image, dtype=np.uint8)
 
 

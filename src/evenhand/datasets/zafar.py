@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from evenhand.datasets.dataset import Dataset, FloatArray, Indices, Seed, as_generator, row_indices
 from evenhand.errors import InputError
+from evenhand.inputs import as_float_array
 
 # Cells in the paper's order: (Y, A) = (1, 0), (1, 1), (0, 0), (0, 1).
 CELL_LABEL = np.array([1, 1, 0, 0])
@@ -172,7 +173,7 @@ def _precision_times(v1: FloatArray, v2: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def _columns(X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    points = np.asarray(X, dtype=np.float64)
+    points = as_float_array(X, "X")
     if points.ndim != 2 or points.shape[1] != 2:
         raise InputError(f"X must have two columns; got an array of shape {points.shape}.")
     if not np.isfinite(points).all():

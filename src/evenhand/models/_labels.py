@@ -84,7 +84,10 @@ def _read_column(column: NDArray[Any], n_rows: int) -> tuple[Classes, NDArray[np
         values, codes = factorize(column, "y")
         if (codes < 0).any():
             raise InputError(f"y has a missing label in row {int(np.argmax(codes < 0))}: drop such rows.")
-        return np.fromiter(values, dtype=object, count=len(values)), codes.astype(np.int64)
+        # Numbers that came as objects, next to text in another column for example, are numbers again.
+        numbers = {type(value) for value in values} <= {bool, int, float}
+        classes = np.array(values) if numbers else np.fromiter(values, dtype=object, count=len(values))
+        return classes, codes.astype(np.int64)
     assert_all_finite(column, input_name="y")
     check_classification_targets(column)
     classes, inverse = np.unique(column, return_inverse=True)

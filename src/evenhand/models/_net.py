@@ -159,6 +159,7 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         chunks = shuffled_chunks(train.rows, self.batch_size, self.seed, self.epoch_)[self.batch_ :]
         batches = train.batches(chunks, (self.seed, self.epoch_))
         self.run_single_epoch(batches, training=True, prefix="train", step_fn=self.train_step)
+        self.history.record("train_batch_count", self.batch_)
         train_loss = self._record_mean("train_loss", "train_batch_size")
         if not math.isfinite(train_loss):
             raise InputError(

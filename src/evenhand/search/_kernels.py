@@ -648,12 +648,7 @@ def branch(
             continue
         children = 1 if whole else 2
         if not whole:
-            split = 0
-            longest = -1.0
-            for j in range(n_coordinates):
-                if stack_radius[top, j] > longest:
-                    longest = stack_radius[top, j]
-                    split = j
+            split = np.argmax(stack_radius[top])
         for child in range(children):
             child_centre[child] = stack_centre[top]
             child_radius[child] = stack_radius[top]

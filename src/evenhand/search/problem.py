@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -137,7 +137,7 @@ class Solution:
     nodes : int
         Boxes, lines or rays looked at.
     seconds : float
-        Time spent.
+        Time spent; not part of what makes two solutions equal, and not written to JSON.
     """
 
     z: tuple[float, ...]
@@ -146,7 +146,7 @@ class Solution:
     upper_bound: float
     status: str
     nodes: int
-    seconds: float
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def gap(self) -> float:

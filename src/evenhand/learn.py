@@ -1,0 +1,345 @@
+"""The array-level entry: probabilities, labels and groups in, a fair rule out."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from evenhand import evidence as evidence_kinds
+from evenhand import scores
+from evenhand._version import __version__
+from evenhand.criteria import Criterion, System, check_tolerance, resolve, write_out
+from evenhand.errors import InfeasibleError, InputError
+from evenhand.evidence import Evidence, EvidenceName
+from evenhand.inputs import Attribute, FloatArray, Missing, read_labels, read_probabilities, read_sensitive, read_weights
+from evenhand.rule import Rule, Term, event_priors, term_name
+from evenhand.scores import Costs
+from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
+from evenhand.search.closest import smallest_excess
+
+_SEARCHES: dict[str, Any] = {"certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual}
+
+
+def learn_rule(
+    y: ArrayLike | None,
+    sensitive_features: Any,
+    p_y: ArrayLike,
+    p_group: Any,
+    *,
+    criterion: str | Criterion = "demographic_parity",
+    tolerance: float = 0.05,
+    search: str | Search = "certified",
+    evidence: EvidenceName = "labels",
+    confidence: float | None = None,
+    sample_weight: ArrayLike | None = None,
+    costs: Any = None,
+    pos_label: Hashable = 1,
+    groups: Any = None,
+    priors: Any = None,
+    missing: Missing = "raise",
+    random_state: Any = None,
+) -> Rule:
+    """Learn the most accurate decision rule that meets a fairness criterion.
+
+    Parameters
+    ----------
+    y : array of shape (n,) or None
+        Labels, any two values. ``None`` with ``evidence="model"``.
+    sensitive_features : array, Series, frame or dict of columns, or None
+        Each row's group. Several columns are several attributes, and each must meet the criterion (fairlearn
+        crosses them; here :class:`evenhand.Intersection` asks for that). ``None`` with ``evidence="model"``.
+    p_y : array of shape (n,)
+        P(Y = positive | x), from a model that has not seen these rows.
+    p_group : array of shape (n, G) or (n, 2, G), or dict of such by attribute
+        P(A = g | x), or P(Y = y, A = g | x) with axis 1 = (negative, positive). Columns follow the sorted
+        groups unless ``groups`` gives the order. Demographic parity needs only the former.
+    criterion : str or Criterion, default="demographic_parity"
+        What must hold.
+    tolerance : float, default=0.05
+        The largest allowed difference of rates.
+    search : {"certified", "directions", "lines", "dual"} or a search, default="certified"
+        How z is found: the global optimum, the paper's Algorithms 3 and 2, or the dual of its Lemma 1.
+    evidence : {"labels", "model", "both"}, default="labels"
+        Whether rates and accuracy are counted on ``y`` and ``sensitive_features`` (the paper), expected under
+        ``p_y`` and ``p_group`` (no labels and no groups needed), or the mean of the two.
+    confidence : float or None, default=None
+        Promise that every constraint holds in the population with this probability; see
+        :mod:`evenhand.confidence`.
+    sample_weight : array of shape (n,), default=None
+        A weight of k counts as k copies.
+    costs : (false positive, false negative) or dict, default=None
+        Minimise the mean cost instead of maximising accuracy.
+    pos_label : label, default=1
+        The positive label.
+    groups : sequence or dict of sequences, default=None
+        The groups, in the order of the columns of ``p_group``.
+    priors : array or dict of arrays, default=None
+        P(A = g) or P(Y = y, A = g) of the training set; ``None`` counts them on these rows.
+    missing : {"raise", "ignore"}, default="raise"
+        Whether rows of unknown group are an error, or count for accuracy and for no group's rate.
+    random_state : int or None, default=None
+        For searches that draw, and for the split that ``confidence`` makes.
+
+    Returns
+    -------
+    Rule
+        With ``rule.solution_`` saying what the search proved.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(2000, random_state=0)
+    >>> rule = eh.learn_rule(
+    ...     data.y, data.group, data.p_y, data.p_joint, criterion="equalized_odds", tolerance=0.05)
+    >>> rule.solution_.status
+    'optimal'
+    >>> decisions = rule.decide(data.p_y, data.p_joint)
+    >>> eh.metrics.equalized_odds_difference(data.y, decisions, sensitive_features=data.group) <= 0.05
+    True
+    """
+    options = {
+        "criterion": criterion, "search": search, "evidence": evidence, "sample_weight": sample_weight, "costs": costs,
+        "pos_label": pos_label, "groups": groups, "priors": priors, "missing": missing, "random_state": random_state,
+    }  # fmt: skip
+    if confidence is not None:
+        from evenhand.confidence import learn_with_confidence
+
+        return learn_with_confidence(
+            y, sensitive_features, p_y, p_group, tolerance=tolerance, confidence=confidence, **options
+        )
+    return learn_ladder(y, sensitive_features, p_y, p_group, tolerances=[tolerance], strict=True, **options)[0][1]
+
+
+def learn_ladder(
+    y: Any,
+    sensitive_features: Any,
+    p_y: Any,
+    p_group: Any,
+    *,
+    tolerances: Sequence[float],
+    search: str | Search,
+    strict: bool,
+    random_state: Any,
+    **options: Any,
+) -> list[tuple[float, Rule]]:
+    """Return the best rule for each tolerance that some rule meets, all from one search.
+
+    ``strict`` raises where a tolerance cannot be met; otherwise it is left out.
+    """
+    ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
+    setting = read_setting(y, sensitive_features, p_y, p_group, **options)
+    problem = setting.problem(ladder)
+    results = resolve_search(search).solve(problem, random_state=random_state)
+    learned = []
+    for step, (tolerance, result) in enumerate(zip(ladder, results, strict=True)):
+        if isinstance(result, NoRule):
+            if strict:
+                raise _infeasible(setting, problem, step, tolerance, result)
+            continue
+        learned.append((tolerance, setting.rule(problem, result, tolerance, step)))
+    return learned
+
+
+def resolve_search(search: str | Search) -> Search:
+    """Return the search that a string names; anything with a ``solve`` method is returned as it is."""
+    if isinstance(search, str) and search in _SEARCHES:
+        found: Search = _SEARCHES[search]()
+        return found
+    if not isinstance(search, str | type) and hasattr(search, "solve"):
+        return search
+    raise InputError(f"Unknown search {search!r}: use one of {sorted(_SEARCHES)!r}, or an instance such as Certified().")
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything that was read from a caller: the rows, the criterion written out, the evidence."""
+
+    criterion: Criterion
+    system: System
+    groups: dict[str, tuple[Hashable, ...]]
+    classes: tuple[Hashable, Hashable]
+    costs: Costs
+    p_y: FloatArray
+    p_group: dict[str, FloatArray]
+    margins: FloatArray
+    contrasts: FloatArray
+    priors: FloatArray
+    evidence: Evidence
+    weights: FloatArray
+    learned_from: dict[str, Any]
+
+    def problem(self, tolerances: Sequence[float]) -> Problem:
+        """Return what a search sees, with one step of bounds for each tolerance."""
+        lower, upper = self.system.bounds(tolerances)
+        matrix = self.system.mixing @ self.system.contrasts
+        return Problem(
+            self.margins, self.contrasts, self.evidence.gain, self.evidence.shares @ matrix.T, lower, upper,
+            self.evidence.offset, self.system.mixing, self.weights / self.weights.sum(),
+        )  # fmt: skip
+
+    def rule(self, problem: Problem, solution: Solution, tolerance: float, step: int) -> Rule:
+        """Return the rule of a solution, whose numbers are those of the rule's own decisions."""
+        rule = Rule(
+            groups=self.groups,
+            events=self.system.events,
+            priors=tuple(map(float, self.priors)),
+            terms=tuple(
+                Term(term_name(row, self.system.events), tuple(map(float, row)), z)
+                for row, z in zip(self.system.contrasts, solution.z, strict=True)
+            ),
+            classes=self.classes,
+            costs=self.costs,
+            criterion=self.criterion,
+            tolerance=tolerance,
+            learned_from=self.learned_from,
+        )
+        decisions = rule.decision_function(self.p_y, self.p_group) > 0.0
+        utility, values = problem.evaluate(decisions)
+        if solution.status != "plug-in" and problem.excess(values, step) > 1e-9:
+            raise InputError(
+                "The scores are so close to each other that rounding decides rows: the rule found does not keep its"
+                " bounds when it is applied. Round the probabilities, for instance to 9 digits."
+            )
+        upper_bound = solution.upper_bound + (utility - solution.utility)
+        solution = dataclasses.replace(
+            solution, utility=utility, values=tuple(map(float, values)), upper_bound=max(upper_bound, utility)
+        )
+        return dataclasses.replace(rule, solution=solution)
+
+
+def read_setting(
+    y: Any,
+    sensitive_features: Any,
+    p_y: Any,
+    p_group: Any,
+    *,
+    criterion: str | Criterion,
+    evidence: EvidenceName,
+    sample_weight: Any,
+    costs: Any,
+    pos_label: Hashable,
+    groups: Any,
+    priors: Any,
+    missing: Missing,
+) -> Setting:
+    """Check and read what a caller gave to :func:`learn_rule`."""
+    if evidence not in ("labels", "model", "both"):
+        raise InputError(f"evidence must be 'labels', 'model' or 'both'; got {evidence!r}.")
+    criterion = resolve(criterion)
+    probabilities = read_probabilities(p_y, "p_y", shape=(None,))
+    n = len(probabilities)
+    if n == 0:
+        raise InputError("p_y is empty: there is nothing to learn from.")
+    weights = read_weights(sample_weight, n)
+    labels, classes, attributes = _read_truth(y, sensitive_features, n, evidence, pos_label, groups, missing)
+    members = _members(attributes, groups, p_group)
+    for crossed in criterion.intersections:
+        if attributes:
+            attributes[crossed.name] = _cross(attributes, crossed.attributes)
+            members[crossed.name] = attributes[crossed.name].groups
+        elif crossed.name not in members:
+            raise InputError(f"groups must list the groups of {crossed.name!r}: there are no rows to see them in.")
+    system = write_out(criterion, members)
+    needed = dict.fromkeys(event.attribute for event in system.events if event.attribute is not None)
+    used = {name: members[name] for name in needed}
+    columns = scores.read_group_probabilities(p_group, used, n) if used else {}
+    posteriors = scores.posteriors(system.events, used, columns, n)
+    cost_pair = scores.read_costs(costs)
+    margins = scores.margin(probabilities, cost_pair)
+    kinds = []
+    if evidence != "model":
+        assert labels is not None
+        kinds.append(evidence_kinds.counted(labels, attributes, system.events, weights, cost_pair))
+    if evidence != "labels":
+        kinds.append(evidence_kinds.expected(margins, posteriors, weights, probabilities, cost_pair))
+    found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
+    shares = kinds[0].priors if priors is None else event_priors(priors, system.events, used)
+    contrasts = scores.contrasts(posteriors / shares, system.contrasts)
+    if n > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
+        raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
+    counts = {str(event): int(round(float(share) * n)) for event, share in zip(system.events, kinds[0].priors, strict=True)}
+    return Setting(
+        criterion, system, used, classes, cost_pair, probabilities, columns, margins, contrasts, shares, found, weights,
+        learned_from={"rows": n, "rows_by_event": counts, "evidence": evidence, "versions": _versions()},
+    )  # fmt: skip
+
+
+def _read_truth(
+    y: Any, sensitive_features: Any, n: int, evidence: str, pos_label: Hashable, groups: Any, missing: Missing
+) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], dict[str, Attribute]]:
+    if evidence == "model" and y is None:
+        labels, classes = None, ((0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label))
+    elif y is None:
+        raise InputError(f"y is None, and evidence={evidence!r} counts labels: pass them, or say evidence='model'.")
+    else:
+        labels, classes = read_labels(y, pos_label)
+        if len(labels) != n:
+            raise InputError(f"y has {len(labels)} rows, but p_y has {n}.")
+    if evidence == "model" and sensitive_features is None:
+        return labels, classes, {}
+    return labels, classes, read_sensitive(sensitive_features, n, missing=missing, groups=groups)
+
+
+def _members(attributes: Mapping[str, Attribute], groups: Any, p_group: Any) -> dict[str, tuple[Hashable, ...]]:
+    if attributes:
+        return {name: attribute.groups for name, attribute in attributes.items()}
+    if groups is None:
+        given = p_group if isinstance(p_group, Mapping) else {"group": p_group}
+        return {scores.attribute_key(name): tuple(range(_n_groups(array))) for name, array in given.items()}
+    if isinstance(groups, Mapping):
+        return {scores.attribute_key(name): tuple(values) for name, values in groups.items()}
+    return {"group": tuple(groups)}
+
+
+def _n_groups(array: Any) -> int:
+    shape = np.shape(array)
+    return 2 if len(shape) == 1 else int(shape[-1]) if shape else 0
+
+
+def _cross(attributes: Mapping[str, Attribute], names: Sequence[str]) -> Attribute:
+    for name in names:
+        if name not in attributes:
+            raise InputError(f"The intersection speaks of the attribute {name!r}; the data has {list(attributes)!r}.")
+    crossed = attributes[names[0]]
+    for name in names[1:]:
+        crossed = crossed.crossed(attributes[name], " & ".join(names))
+    return crossed
+
+
+def _infeasible(setting: Setting, problem: Problem, step: int, tolerance: float, result: NoRule) -> InfeasibleError:
+    moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
+    if not result.proven:
+        return InfeasibleError(
+            f"The search found no rule within tolerance {tolerance:g}, but has not proven that there is none:"
+            " use search='certified', or give it a larger budget.",
+        )
+    if not moving.any():
+        return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")
+    found = smallest_excess(problem.take([step]), moving)
+    if found is None:
+        return InfeasibleError("No rule meets these bounds, whatever the tolerance: loosen the other bounds.")
+    extra, exact = found
+    smallest = tolerance + extra
+    claim = "the smallest that some rule of this family meets is" if exact else "a rule exists at"
+    return InfeasibleError(
+        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}.",
+        smallest_tolerance=smallest,
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "evenhand": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "scipy": scipy.__version__,
+    }

@@ -1,0 +1,209 @@
+"""Rules as JSON: readable by a person, exact to the bit, and checked in full when read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evenhand import criteria
+from evenhand.criteria import Event
+from evenhand.errors import InputError, RuleFormatError
+from evenhand.search.problem import Solution
+
+if TYPE_CHECKING:
+    from evenhand.rule import Rule
+
+FORMAT = "evenhand-rule"
+VERSION = 1
+LARGEST = 1_000_000
+_FIELDS = {
+    "format", "version", "decision", "labels", "costs", "groups", "events", "terms", "criterion", "tolerance",
+    "learned_from", "solution",
+}  # fmt: skip
+_DECISION = (
+    "positive iff false_negative * p - false_positive * (1 - p) - sum over events of weight * p(event | x) / prior > 0"
+)
+
+
+def write(rule: Rule) -> str:
+    """Return the rule as JSON text."""
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "decision": _DECISION,
+        "labels": {"negative": _encode(rule.classes[0]), "positive": _encode(rule.classes[1])},
+        "costs": {"false_positive": rule.costs[0], "false_negative": rule.costs[1]},
+        "groups": {name: [_encode(group) for group in members] for name, members in rule.groups.items()},
+        "events": [
+            {
+                "attribute": event.attribute,
+                "group": None if event.attribute is None else _encode(event.group),
+                "label": event.label,
+                "prior": prior,
+                "weight": float(weight),
+            }
+            for event, prior, weight in zip(rule.events, rule.priors, rule.event_weights, strict=True)
+        ],
+        "terms": [{"name": t.name, "z": t.z, "coefficients": list(t.coefficients)} for t in rule.terms],
+        "criterion": None if rule.criterion is None else rule.criterion.to_dict(),
+        "tolerance": rule.tolerance,
+        "learned_from": dict(rule.learned_from),
+        "solution": None if rule.solution is None else _solution_to_dict(rule.solution),
+    }
+    return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def read(text: str) -> Rule:
+    """Return the rule that a JSON text describes, or raise :class:`RuleFormatError`."""
+    if not isinstance(text, str):
+        raise RuleFormatError(f"A rule is read from text; got {type(text).__name__}.")
+    if len(text) > LARGEST:
+        raise RuleFormatError(f"This text has {len(text)} characters; a rule has at most {LARGEST}. It is not a rule.")
+    try:
+        data = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+    except RuleFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise RuleFormatError(f"This is not JSON, or was cut off: {error}.") from None
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise RuleFormatError(f'This JSON is not an evenhand rule: it does not say "format": "{FORMAT}".')
+    version = data.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RuleFormatError(f"The rule's version is {version!r}; it must be a whole number.")
+    if version > VERSION:
+        raise RuleFormatError(f"The rule has version {version}, this evenhand reads up to {VERSION}: update evenhand.")
+    try:
+        return _build(data)
+    except RuleFormatError:
+        raise
+    except (InputError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RuleFormatError(f"The rule cannot be read: {reason}") from None
+
+
+def _build(data: Mapping[str, Any]) -> Rule:
+    from evenhand.rule import Rule, Term
+
+    if stray := sorted(data.keys() - _FIELDS):
+        raise RuleFormatError(f"The rule has the unknown field {stray[0]!r}.")
+    if absent := sorted(_FIELDS - data.keys()):
+        raise RuleFormatError(f"The rule lacks the field {absent[0]!r}.")
+    events = tuple(
+        Event(
+            _text_or_none(entry["attribute"]),
+            None if entry["attribute"] is None else _decode(entry["group"]),
+            _label(entry["label"]),
+        )
+        for entry in data["events"]
+    )
+    terms = tuple(
+        Term(str(entry["name"]), tuple(_number(c) for c in entry["coefficients"]), _number(entry["z"]))
+        for entry in data["terms"]
+    )
+    criterion = None if data["criterion"] is None else criteria.from_dict(data["criterion"])
+    learned_from = data["learned_from"]
+    if not isinstance(learned_from, Mapping):
+        raise RuleFormatError("learned_from must be an object.")
+    rule = Rule(
+        groups={str(name): tuple(_decode(group) for group in members) for name, members in data["groups"].items()},
+        events=events,
+        priors=tuple(_number(entry["prior"]) for entry in data["events"]),
+        terms=terms,
+        classes=(_decode(data["labels"]["negative"]), _decode(data["labels"]["positive"])),
+        costs=(_number(data["costs"]["false_positive"]), _number(data["costs"]["false_negative"])),
+        criterion=criterion,
+        tolerance=None if data["tolerance"] is None else _number(data["tolerance"]),
+        learned_from=dict(learned_from),
+        solution=None if data["solution"] is None else _solution_from_dict(data["solution"]),
+    )
+    for members in rule.groups.values():
+        if len(set(members)) != len(members):
+            raise RuleFormatError(f"The rule repeats a group: {list(members)!r}.")
+    written = [_number(entry["weight"]) for entry in data["events"]]
+    if written != [float(weight) for weight in rule.event_weights]:
+        raise RuleFormatError("The rule contradicts itself: its events' weights are not those of its terms.")
+    if rule.solution is not None and rule.solution.z != tuple(term.z for term in terms):
+        raise RuleFormatError("The rule contradicts itself: its solution has another z than its terms.")
+    return rule
+
+
+def _solution_to_dict(solution: Solution) -> dict[str, Any]:
+    data = dataclasses.asdict(solution)
+    del data["seconds"]
+    data["upper_bound"] = solution.upper_bound if math.isfinite(solution.upper_bound) else None
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+
+def _solution_from_dict(data: Any) -> Solution:
+    if not isinstance(data, Mapping) or set(data) != {f.name for f in dataclasses.fields(Solution)} - {"seconds"}:
+        raise RuleFormatError("The rule's solution does not have the fields of a solution.")
+    if not isinstance(data["status"], str) or not isinstance(data["nodes"], int):
+        raise RuleFormatError("The rule's solution has a field of the wrong kind.")
+    return Solution(
+        z=tuple(_number(value) for value in data["z"]),
+        utility=_number(data["utility"]),
+        values=tuple(_number(value) for value in data["values"]),
+        upper_bound=math.inf if data["upper_bound"] is None else _number(data["upper_bound"]),
+        status=data["status"],
+        nodes=data["nodes"],
+    )
+
+
+def _encode(value: Hashable) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(part) for part in value]}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"The group or label {value!r} cannot be written to JSON.")
+    if isinstance(value, str | bool | int | float):
+        return value
+    raise InputError(
+        f"The group or label {value!r} is a {type(value).__name__}, which JSON cannot hold: use text, numbers or booleans."
+    )
+
+
+def _decode(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        if set(value) != {"tuple"} or not isinstance(value["tuple"], list):
+            raise RuleFormatError("A group must be text, a number, a boolean or a tuple of those.")
+        return tuple(_decode(part) for part in value["tuple"])
+    if isinstance(value, str | bool | int | float):
+        return value
+    raise RuleFormatError(f"A group or label must be text, a number or a boolean; got {value!r}.")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise RuleFormatError(f"The rule has {value!r} where a number is needed.")
+    return float(value)
+
+
+def _label(value: Any) -> int | None:
+    if value is None or (type(value) is int and value in (0, 1)):
+        return value
+    raise RuleFormatError(f"An event's label must be 0, 1 or null; got {value!r}.")
+
+
+def _text_or_none(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise RuleFormatError(f"An event's attribute must be text or null; got {value!r}.")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise RuleFormatError(f"The rule gives the field {repeated!r} twice.")
+    return data
+
+
+def _no_constant(name: str) -> Any:
+    raise RuleFormatError(f"The rule has {name} where a number is needed.")

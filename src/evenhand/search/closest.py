@@ -1,0 +1,63 @@
+"""How far a problem is from having a rule: the smallest loosening of its bounds that some rule meets."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.inputs import FloatArray
+from evenhand.search.certified import Certified
+from evenhand.search.problem import NoRule, Problem, Solution
+
+ROUNDS = 40
+SECONDS_A_ROUND = 5.0
+
+
+def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | None:
+    """Return by how much the moving bounds must be loosened for some rule to meet them, and whether that is proven.
+
+    Bisection with the certified search as the judge: with all gains set to zero it stops at the first rule that
+    meets the bounds, and otherwise proves that there is none. Returns None where even unlimited moving bounds
+    leave no rule.
+    """
+    widest = Problem(
+        problem.margin, problem.contrasts, np.zeros_like(problem.gain), problem.effects, problem.lower, problem.upper,
+        mixing=problem.mixing, weight=problem.weight,
+    )  # fmt: skip
+    reached = _reached(widest, moving, 4.0)
+    if not isinstance(reached, Solution):
+        return None
+    low, high = 0.0, _excess(widest, moving, reached)
+    exact = False
+    for _ in range(ROUNDS):
+        # Once the interval is narrow, ask whether anything at all is below what was reached.
+        guess = 0.5 * (low + high) if high - low > 1e-4 * high else high * (1.0 - 1e-9)
+        reached = _reached(widest, moving, guess)
+        if isinstance(reached, Solution):
+            high = min(high, _excess(widest, moving, reached))
+        elif not reached.proven:
+            break
+        elif guess >= high * (1.0 - 1e-8):
+            exact = True
+            break
+        else:
+            low = guess
+    return high, exact
+
+
+def _loosened(problem: Problem, moving: NDArray[np.bool_], amount: float) -> Problem:
+    slack = np.where(moving, amount, 0.0)
+    return Problem(
+        problem.margin, problem.contrasts, problem.gain, problem.effects, problem.lower - slack, problem.upper + slack,
+        mixing=problem.mixing, weight=problem.weight,
+    )  # fmt: skip
+
+
+def _reached(problem: Problem, moving: NDArray[np.bool_], amount: float) -> Solution | NoRule:
+    return Certified(max_seconds=SECONDS_A_ROUND).solve(_loosened(problem, moving, amount))[0]
+
+
+def _excess(problem: Problem, moving: NDArray[np.bool_], solution: Solution) -> float:
+    values: FloatArray = np.array(solution.values)
+    miss = np.maximum(problem.lower[0] - values, values - problem.upper[0])[moving]
+    return float(max(0.0, miss.max()))
