@@ -1,4 +1,4 @@
-"""An audit of decisions: rates by group, gaps with intervals, and what the data can and cannot say about them.
+"""An audit of decisions: rates by group, gaps with intervals, and what the data can say about them.
 
 It needs labels, decisions and groups, and no model. Everything is computed from one table of counts for each
 attribute (:func:`evenhand.metrics.tabulate`); criteria say which combinations of rates are bounded, so that a
@@ -8,7 +8,6 @@ criterion of any kind is judged in the same way.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import re
 import unicodedata
@@ -48,14 +47,16 @@ from evenhand.intervals import (
     check_confidence,
     distance_interval,
     effective_counts,
+    linear_intervals,
     newcombe_interval,
     normal_quantile,
-    ratio_interval,
+    pairs_of,
+    ratio_at,
     settling_factor,
     simultaneous_quantile,
     wilson_interval,
 )
-from evenhand.metrics import BoolArray, read_decisions, tabulate
+from evenhand.metrics import BoolArray, read_decisions, read_positive, tabulate
 
 Outcome = Literal["pass", "fail", "insufficient evidence"]
 _PARITIES: tuple[Criterion, ...] = (
@@ -129,7 +130,11 @@ class Shortage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A criterion's gap, the tolerance, and what follows from the gap's interval."""
+    """A criterion's gap, the tolerance, and what follows from the gap's interval.
+
+    The gap is how far the rates are outside the criterion's bounds: for a parity the largest difference between
+    two groups; for ``selection_ratio(0.8)`` the most by which a rate falls short of 0.8 times another.
+    """
 
     criterion: str
     attribute: str | None
@@ -181,9 +186,7 @@ class Audit:
             Keys as the attributes of the classes of this module. An estimate is ``{"value", "lower",
             "upper"}``; a group that is no text, number or truth value is written as its text.
         """
-        plain = _plain(self)
-        assert isinstance(plain, dict)
-        return plain
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -192,14 +195,459 @@ class Audit:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if hasattr(value, "__dataclass_fields__"):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple) and value and isinstance(value[0], _RECORDS):
         return [_plain(item) for item in value]
-    return [] if value == () else str(value)
+    if isinstance(value, _RECORDS):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+_RECORDS = (Estimate, GroupAudit, Pair, AttributeAudit, Shortage, Verdict)
+
+
+def audit(
+    y: Any,
+    decisions_or_scores: Any,
+    sensitive_features: Any,
+    *,
+    criterion: str | Criterion | None = None,
+    tolerance: float = 0.05,
+    confidence: float = 0.95,
+    threshold: float = 0.5,
+    pos_label: Hashable = 1,
+    sample_weight: ArrayLike | None = None,
+    missing: Missing = "raise",
+    random_state: int | None = 0,
+) -> Audit:
+    """Audit decisions: rates by group, every gap with its interval, and a verdict for each criterion.
+
+    A verdict is "pass" where the interval of the gap lies within the tolerance, "fail" where it lies beyond,
+    and "insufficient evidence" where the tolerance is inside it; then the audit says how many rows would
+    settle the matter. A gap that is small in this sample is not yet shown to be small.
+
+    Parameters
+    ----------
+    y : array-like or None
+        The labels: any two values. Without labels only rates of positive decisions are audited.
+    decisions_or_scores : array-like
+        Decisions as the two labels, booleans, or 0 and 1; or scores in [0, 1], of which those above the
+        threshold are positive decisions.
+    sensitive_features : array-like, Series, frame or dict of columns
+        Each row's group. Each column is audited on its own; cross columns by a criterion with an
+        :class:`~evenhand.Intersection`.
+    criterion : str, Criterion or None, default=None
+        What to give verdicts on. None: demographic parity, equal opportunity, predictive equality, equalized
+        odds, and a selection ratio of four fifths.
+    tolerance : float, default=0.05
+        The largest gap that passes, for criteria without a tolerance of their own.
+    confidence : float, default=0.95
+        The level of all intervals.
+    threshold : float, default=0.5
+        The score above which a decision is positive.
+    pos_label : label, default=1
+        The positive label.
+    sample_weight : array-like, default=None
+        The weights of the rows. Intervals then use Kish's effective sample size, an approximation.
+    missing : {"raise", "ignore"}, default="raise"
+        Whether a row whose group is unknown is an error, or counts for accuracy but for no group.
+    random_state : int or None, default=0
+        The seed of the bootstrap that widens the intervals of gaps among several groups.
+
+    Returns
+    -------
+    Audit
+        Plain data; printed, a table.
+
+    Notes
+    -----
+    Rates have Wilson's interval, differences Newcombe's, the largest of several gaps that of
+    :func:`evenhand.intervals.gap_interval`, the selection ratio Donner and Zou's.
+
+    Examples
+    --------
+    >>> from evenhand.audit import audit
+    >>> y = [0, 1] * 200
+    >>> decisions = [0, 1] * 100 + [1, 1] * 100
+    >>> found = audit(y, decisions, ["F"] * 200 + ["M"] * 200, criterion="eo")
+    >>> found.verdicts[0].outcome, found.verdicts[0].gap.value
+    ('fail', 1.0)
+    """
+    tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
+    wanted = (*_PARITIES, _FOUR_FIFTHS) if criterion is None else _parts(resolve(criterion))
+    if y is None:
+        if criterion is not None and any(part.needs_joint for part in wanted):
+            raise InputError(
+                "This criterion compares rates among rows of one label, and y is None: pass the labels."
+            )
+        wanted = tuple(part for part in wanted if not part.needs_joint)
+    positive, decided = _read_decisions(y, decisions_or_scores, threshold, pos_label)
+    weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
+    attributes = read_sensitive(sensitive_features, len(decided), missing=missing)
+    for crossed in dict.fromkeys(crossed for part in wanted for crossed in part.intersections):
+        attributes[crossed.name] = _cross(attributes, crossed.attributes, crossed.name)
+    count = functools.partial(_Cells.count, positive=positive, decided=decided, weights=weights)
+    cells = {name: count(attribute) for name, attribute in attributes.items()}
+    everyone = count(Attribute("", (None,), np.zeros(len(decided), dtype=np.intp)))
+    settings = _Settings(tolerance, confidence, random_state, positive is not None)
+    verdicts = tuple(verdict for part in wanted for verdict in _judge(part, cells, everyone, settings))
+    return Audit(
+        rows=len(decided),
+        confidence=confidence,
+        tolerance=tolerance,
+        weighted=weights is not None,
+        accuracy=everyone.accuracies(confidence)[0] if positive is not None else None,
+        attributes=tuple(_audit_attribute(cell, settings) for cell in cells.values()),
+        verdicts=verdicts,
+    )
+
+
+def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
+    return criterion.parts if isinstance(criterion, Composite) else (criterion,)
+
+
+def _cross(attributes: Mapping[str, Attribute], names: Sequence[str], name: str) -> Attribute:
+    absent = [part for part in names if part not in attributes]
+    if absent:
+        raise InputError(
+            f"The intersection needs the attribute {absent[0]!r}; the data has {list(attributes)!r}."
+        )
+    return functools.reduce(lambda a, b: a.crossed(b, name), (attributes[part] for part in names))
+
+
+def _read_decisions(
+    y: Any, decisions_or_scores: Any, threshold: float, pos_label: Hashable
+) -> tuple[BoolArray | None, BoolArray]:
+    if not 0.0 <= threshold <= 1.0:
+        raise InputError(f"threshold must be between 0 and 1; got {threshold!r}.")
+    if np.ndim(decisions_or_scores) == 2 and np.shape(decisions_or_scores)[1] > 1:
+        read_probabilities(decisions_or_scores, _NAMES[1], shape=(None,))
+    column = as_column(decisions_or_scores, _NAMES[1])
+    if column.dtype == object and all(_is_number(item) for item in column):
+        column = column.astype(np.float64)
+    if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all():
+        labels = () if y is None else factorize(y, "y")[0]
+        if not all(value in labels for value in np.unique(column).tolist()[:3]):
+            decided = read_probabilities(column, _NAMES[1]) > threshold
+            return (None if y is None else read_positive(y, len(decided), pos_label, _NAMES)[0]), decided
+    return read_decisions(y, column, pos_label, _NAMES)
+
+
+def _is_number(item: object) -> bool:
+    return isinstance(item, int | float | np.number) and not isinstance(item, bool)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    tolerance: float
+    confidence: float
+    random_state: int | None
+    labelled: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """An attribute's table of rows, weights and squared weights: group by label by decision."""
+
+    attribute: Attribute
+    rows: FloatArray
+    weights: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def count(
+        cls,
+        attribute: Attribute,
+        *,
+        positive: BoolArray | None,
+        decided: BoolArray,
+        weights: FloatArray | None,
+    ) -> _Cells:
+        """Count the rows."""
+        table = functools.partial(tabulate, attribute.codes, len(attribute.groups), positive, decided)
+        rows = table(None)
+        return cls(
+            attribute, rows, *((rows, rows) if weights is None else (table(weights), table(weights**2)))
+        )
+
+    def counts(self, label: int | None) -> tuple[FloatArray, FloatArray]:
+        """Return each group's effective positive decisions and rows, among the rows of a label."""
+        weights, squares = _among(self.weights, label), _among(self.squares, label)
+        return effective_counts(weights[:, 1], weights.sum(axis=1), squares.sum(axis=1))
+
+    def rates(self, label: int | None, confidence: float) -> tuple[Estimate, ...]:
+        """Return each group's rate of positive decisions among the rows of a label."""
+        return _estimates(*self.counts(label), confidence)
+
+    def accuracies(self, confidence: float) -> tuple[Estimate, ...]:
+        """Return each group's accuracy."""
+        right = self.weights[:, 0, 0] + self.weights[:, 1, 1]
+        counts = effective_counts(right, self.weights.sum(axis=(1, 2)), self.squares.sum(axis=(1, 2)))
+        return _estimates(*counts, confidence)
+
+
+def _among(table: FloatArray, label: int | None) -> FloatArray:
+    return table.sum(axis=1) if label is None else table[:, label]
+
+
+def _estimates(successes: FloatArray, trials: FloatArray, confidence: float) -> tuple[Estimate, ...]:
+    lower, upper = wilson_interval(successes, trials, confidence)
+    return tuple(
+        Estimate(s / n if n else None, low, high)
+        for s, n, low, high in zip(*(v.tolist() for v in (successes, trials, lower, upper)), strict=True)
+    )
+
+
+def _audit_attribute(cells: _Cells, settings: _Settings) -> AttributeAudit:
+    attribute, groups, confidence = cells.attribute, cells.attribute.groups, settings.confidence
+    labelled = settings.labelled
+    nothing = [None] * len(groups)
+    columns = (
+        groups,
+        cells.rows.sum(axis=(1, 2)).astype(int).tolist(),
+        _among(cells.rows, 0).sum(axis=1).astype(int).tolist() if labelled else nothing,
+        _among(cells.rows, 1).sum(axis=1).astype(int).tolist() if labelled else nothing,
+        cells.rates(None, confidence),
+        cells.rates(1, confidence) if labelled else nothing,
+        cells.rates(0, confidence) if labelled else nothing,
+        cells.accuracies(confidence) if labelled else nothing,
+    )
+    gaps = {}
+    for parity in _PARITIES:
+        if labelled or not parity.needs_joint:
+            constraints = parity.constraints({attribute.name: groups})
+            gaps[_name(parity)] = _System(constraints, {attribute.name: cells}, cells, settings).gap
+    return AttributeAudit(
+        name=attribute.name,
+        unknown_rows=int((attribute.codes < 0).sum()),
+        groups=tuple(GroupAudit(*row) for row in zip(*columns, strict=True)),
+        gaps=gaps,
+        pairs=tuple(
+            pair
+            for rate, label in _RATE_LABELS.items()
+            if labelled or label is None
+            for pair in _pairs(rate, groups, *cells.counts(label), confidence)
+        ),
+        selection_ratio=_selection_ratio(*cells.counts(None), settings),
+    )
+
+
+def _pairs(
+    rate: str, groups: Sequence[Hashable], successes: FloatArray, trials: FloatArray, confidence: float
+) -> Iterable[Pair]:
+    a, b = np.triu_indices(len(groups), 1)
+    lower, upper = newcombe_interval(successes[a], trials[a], successes[b], trials[b], confidence)
+    for i, j, low, high in zip(a.tolist(), b.tolist(), lower.tolist(), upper.tolist(), strict=True):
+        known = trials[i] > 0.0 and trials[j] > 0.0
+        value = float(successes[i] / trials[i] - successes[j] / trials[j]) if known else None
+        yield Pair(rate, groups[i], groups[j], Estimate(value, low, high))
+
+
+def _selection_ratio(successes: FloatArray, trials: FloatArray, settings: _Settings) -> Estimate:
+    """Return the lowest rate over the highest; the two ends as in :func:`distance_interval`."""
+    known = trials > 0.0
+    rates = successes[known] / trials[known]
+    value = float(rates.min() / rates.max()) if len(rates) > 1 and rates.max() > 0.0 else None
+    a, b = (index.ravel() for index in np.nonzero(~np.eye(len(trials), dtype=bool)))
+    joint = simultaneous_quantile(
+        pairs_of(len(trials)), successes, trials, settings.confidence, random_state=settings.random_state
+    )
+    lower, _ = ratio_at(
+        successes[a], trials[a], successes[b], trials[b], normal_quantile(settings.confidence)
+    )
+    _, upper = ratio_at(successes[a], trials[a], successes[b], trials[b], joint)
+    return Estimate(value, float(lower.min()), min(float(upper.min()), 1.0))
+
+
+class _System:
+    """A criterion's constraints on one attribute, with the counts behind them."""
+
+    def __init__(
+        self,
+        constraints: Sequence[Constraint],
+        cells: Mapping[str, _Cells],
+        everyone: _Cells,
+        settings: _Settings,
+    ) -> None:
+        self.events = tuple(dict.fromkeys(event for bound in constraints for event, _ in bound.terms))
+        position = {event: index for index, event in enumerate(self.events)}
+        terms = [(k, position[e], c) for k, bound in enumerate(constraints) for e, c in bound.terms]
+        rows, columns, coefficients = zip(*terms, strict=True)
+        shape = len(constraints), len(self.events)
+        self.matrix = sparse.csr_array((coefficients, (rows, columns)), shape=shape)
+        self.successes, self.trials, self.rows = _event_counts(self.events, cells, everyone)
+        self.bounds = np.array([b.lower for b in constraints]), np.array([b.upper for b in constraints])
+        joint = simultaneous_quantile(
+            self.matrix, self.successes, self.trials, settings.confidence, random_state=settings.random_state
+        )
+        self.quantiles = normal_quantile(settings.confidence), joint
+
+    @functools.cached_property
+    def distances(self) -> FloatArray:
+        """How far each combination is outside its bounds; NaN where a rate has no rows."""
+        empty = self.trials <= 0.0
+        rates = np.divide(self.successes, self.trials, out=np.zeros(len(empty)), where=~empty)
+        values = self.matrix @ rates
+        outside = np.maximum(np.maximum(self.bounds[0] - values, values - self.bounds[1]), 0.0)
+        return np.where(abs(self.matrix) @ empty > 0.0, np.nan, outside)
+
+    @functools.cached_property
+    def gap(self) -> Estimate:
+        """The largest distance."""
+        known = self.distances[~np.isnan(self.distances)]
+        return Estimate(float(known.max()) if known.size else None, *self.interval(1.0))
+
+    def interval(self, factor: float) -> tuple[float, float]:
+        """Return the interval of the largest distance, with so many times the rows."""
+        counts = self.successes * factor, self.trials * factor
+        return distance_interval(self.matrix, *counts, self.bounds, self.quantiles)
+
+    def outcome(self, tolerance: float, factor: float = 1.0) -> Outcome:
+        """Return the verdict, with so many times the rows."""
+        least, most = self.interval(factor)
+        return "pass" if most <= tolerance else "fail" if least > tolerance else "insufficient evidence"
+
+    def shortage(self, tolerance: float, rows: int) -> Shortage:
+        """Return what it would take to settle an undecided verdict."""
+        _, low, high = linear_intervals(self.matrix, self.successes, self.trials, self.quantiles[0])
+        open_ = (low < self.bounds[0] - tolerance) | (high > self.bounds[1] + tolerance)
+        if self.gap.value is not None and self.gap.value > tolerance and not np.isnan(self.distances).any():
+            open_ = self.distances == self.gap.value
+        involved = np.flatnonzero(abs(self.matrix).T @ open_ > 0.0)
+        index = int(involved[np.argmin(self.trials[involved])])
+        event, have = self.events[index], int(self.rows[index])
+        if self.trials.min() <= 0.0:
+            enough = math.ceil((self.quantiles[0] / (2.0 * tolerance)) ** 2) if tolerance > 0.0 else None
+            return Shortage(None, event.group, event.label, have, enough)
+        factor = settling_factor(lambda f: self.outcome(tolerance, f) != "insufficient evidence")
+        if factor is None:
+            return Shortage(None, event.group, event.label, have, None)
+        return Shortage(math.ceil(rows * factor), event.group, event.label, have, math.ceil(have * factor))
+
+
+def _event_counts(
+    events: Sequence[Event], cells: Mapping[str, _Cells], everyone: _Cells
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    found = np.empty((3, len(events)))
+    tables: dict[tuple[str | None, int | None], FloatArray] = {}
+    for index, event in enumerate(events):
+        table = everyone if event.attribute is None else cells[event.attribute]
+        key = event.attribute, event.label
+        if key not in tables:
+            tables[key] = np.array([*table.counts(event.label), _among(table.rows, event.label).sum(axis=1)])
+        found[:, index] = tables[key][:, table.attribute.groups.index(event.group)]
+    return found[0], found[1], found[2]
+
+
+def _judge(
+    criterion: Criterion, cells: Mapping[str, _Cells], everyone: _Cells, settings: _Settings
+) -> Iterable[Verdict]:
+    constraints = criterion.constraints({name: cell.attribute.groups for name, cell in cells.items()})
+    by_attribute: dict[str | None, list[Constraint]] = {}
+    for constraint in constraints:
+        by_attribute.setdefault(constraint.terms[0][0].attribute, []).append(constraint)
+    for attribute, bounds in by_attribute.items():
+        system = _System(bounds, cells, everyone, settings)
+        own = bounds[0].tolerance
+        tolerance = settings.tolerance if own is None else own
+        outcome = system.outcome(tolerance)
+        rows = int((everyone if attribute is None else cells[attribute]).rows.sum())
+        shortage = system.shortage(tolerance, rows) if outcome == "insufficient evidence" else None
+        yield Verdict(_name(criterion), attribute, system.gap, tolerance, outcome, shortage)
+
+
+def _name(criterion: Criterion) -> str:
+    """Return the criterion's name as one would write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
+    options = [getattr(criterion, field.name) for field in fields(criterion)]
+    shown = [
+        str(o)
+        for f, o in zip(fields(criterion), options, strict=True)
+        if f.name not in ("attribute", "tolerance")
+    ]
+    return f"{words}({', '.join(shown)})" if shown else words
+
+
+def _lines(found: Audit) -> Iterable[str]:
+    level = f"{found.confidence:.4g}"
+    yield f"Audit of {found.rows:,} rows, tolerance {found.tolerance:g}, confidence {level}"
+    if found.accuracy is not None:
+        yield f"accuracy {_shown(found.accuracy)}"
+    if found.weighted:
+        yield "weighted rows: intervals use the effective sample size"
+    for attribute in found.attributes:
+        yield ""
+        unknown = (
+            f" ({attribute.unknown_rows:,} rows of unknown group left out)" if attribute.unknown_rows else ""
+        )
+        yield f"{_printable(attribute.name)}{unknown}"
+        yield from _table(_group_rows(attribute))
+        yield f"  selection ratio, lowest to highest: {_shown(attribute.selection_ratio)}"
+    for name in dict.fromkeys(verdict.attribute for verdict in found.verdicts):
+        yield ""
+        yield "verdicts" if name is None else f"verdicts on {_printable(name)}"
+        verdicts = [verdict for verdict in found.verdicts if verdict.attribute == name]
+        rows = [["criterion", "gap", "at most", "verdict"]]
+        rows += [[v.criterion, _shown(v.gap), f"{v.tolerance:g}", v.outcome] for v in verdicts]
+        yield from _table(rows)
+        yield from (f"  {v.criterion}: {_advice(v.shortage)}" for v in verdicts if v.shortage is not None)
+
+
+def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
+    labelled = attribute.groups[0].accuracy is not None
+    heads = ["group", "rows", "negative", "positive", "selection rate", "true positive rate"]
+    rows = [[*heads, "false positive rate", "accuracy"]]
+    for name, group in zip(_names(g.group for g in attribute.groups), attribute.groups, strict=True):
+        counts = [f"{count:,}" for count in (group.rows, group.negatives or 0, group.positives or 0)]
+        rates = group.selection_rate, group.true_positive_rate, group.false_positive_rate, group.accuracy
+        rows.append([name, *counts, *("" if rate is None else _shown(rate) for rate in rates)])
+    return rows if labelled else [[row[0], row[1], row[4]] for row in rows]
+
+
+def _advice(shortage: Shortage) -> str:
+    where = "all rows" if shortage.group is None else f"the group {_printable(shortage.group)}"
+    label = "" if shortage.label is None else f" with a {('negative', 'positive')[shortage.label]} label"
+    if shortage.cell_needed is None:
+        return "the gap is so close to the tolerance that more rows are not expected to settle it"
+    if shortage.rows_needed is None:
+        return f"{where}{label} has {shortage.cell_rows:,} rows; begin with {shortage.cell_needed:,}"
+    return (
+        f"about {shortage.rows_needed:,} rows of this mix would settle it "
+        f"({where}{label}: {shortage.cell_needed:,}, now {shortage.cell_rows:,})"
+    )
+
+
+def _shown(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "no rows"
+    return f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
+
+
+def _names(groups: Iterable[Hashable]) -> list[str]:
+    """Return the groups' names as shown; in full and with their kind where two would look alike."""
+    listed = list(groups)
+    names = [_printable(group) for group in listed]
+    return names if len(set(names)) == len(names) else [ascii(group) for group in listed]
+
+
+def _printable(group: Hashable) -> str:
+    text = str(group)
+    if not text.strip() or not text.isprintable():
+        text = ascii(text)
+    return text if len(text) <= 40 else f"{text[:28]}...{text[-9:]}"
+
+
+def _table(rows: list[list[str]]) -> Iterable[str]:
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _width(text: str) -> int:
+    """Return the number of columns that a terminal gives to a text."""
+    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
+    return len(text) + wide - sum(unicodedata.combining(sign) > 0 for sign in text)

@@ -86,11 +86,9 @@ def effective_counts(
     (1.3333, 2.6667)
     """
     selected, total = _read_counts(selected, total)
-    squares = np.asarray(squares, dtype=np.float64)
-    share, trials = np.zeros(total.shape), np.zeros(total.shape)
-    np.divide(selected, total, out=share, where=total > 0.0)
-    np.divide(total**2, squares, out=trials, where=squares > 0.0)
-    return share * trials, trials
+    squares, scale = np.asarray(squares, dtype=np.float64), np.zeros(total.shape)
+    np.divide(total, squares, out=scale, where=squares > 0.0)
+    return selected * scale, total * scale
 
 
 def wilson_interval(successes: ArrayLike, trials: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -361,20 +359,20 @@ def simultaneous_quantile(
     return min(max(quantile, single), corrected)
 
 
-def pairs_of(count: int) -> FloatArray:
+def pairs_of(count: int) -> sparse.csr_array[Any]:
     """Return the differences of every two of so many rates, as coefficients.
 
     Examples
     --------
     >>> from evenhand.intervals import pairs_of
-    >>> pairs_of(3).tolist()
+    >>> pairs_of(3).toarray().tolist()
     [[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]]
     """
-    pairs = list(itertools.combinations(range(count), 2))
-    matrix = np.zeros((len(pairs), count))
-    for row, (a, b) in zip(matrix, pairs, strict=True):
-        row[a], row[b] = 1.0, -1.0
-    return matrix
+    first, second = np.triu_indices(count, 1)
+    row = np.arange(len(first))
+    ones = np.ones(len(first))
+    places = np.concatenate([row, row]), np.concatenate([first, second])
+    return sparse.csr_array((np.concatenate([ones, -ones]), places), shape=(len(first), count))
 
 
 def distance_interval(
@@ -617,7 +615,7 @@ def gap_within(
 
 
 def _ordered_pairs(successes: Sequence[int], trials: Sequence[int], confidence: float) -> list[_Contrast]:
-    s, n = _read_rates(successes, trials)
+    s, n = _read_rates(*_read_whole(successes, trials))
     pairs = [
         _Contrast((1.0, -1.0), (s[a], s[b]), (n[a], n[b]), confidence)
         for a, b in itertools.permutations(range(len(n)), 2)
@@ -625,15 +623,20 @@ def _ordered_pairs(successes: Sequence[int], trials: Sequence[int], confidence: 
     return sorted(pairs, key=lambda pair: -pair.limit)
 
 
+def _read_whole(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    s, n = _read_counts(successes, trials)
+    if (s != np.rint(s)).any() or (n != np.rint(n)).any():
+        raise InputError("An exact bound needs whole counts: weighted rows are not draws from a binomial.")
+    return s, n
+
+
 def _read_combination(
     coefficients: Sequence[float], successes: Sequence[int], trials: Sequence[int], confidence: float
 ) -> tuple[float, _Single | _Contrast]:
     """Return a constant and a part to bound; where both signs agree, a rate gives way to its complement."""
-    s, n = _read_counts(successes, trials)
+    s, n = _read_whole(successes, trials)
     if not len(coefficients) == s.size == n.size or s.size not in (1, 2) or 0.0 in coefficients:
         raise InputError("An exact bound needs one or two rates, and one coefficient, not zero, for each.")
-    if (s != np.rint(s)).any() or (n != np.rint(n)).any():
-        raise InputError("An exact bound needs whole counts: weighted rows are not draws from a binomial.")
     if len(coefficients) == 1:
         return 0.0, _Single(coefficients[0], s[0], n[0], check_confidence(confidence))
     (first, second), constant = coefficients, 0.0

@@ -113,11 +113,18 @@ def read_decisions(
     values, codes = _read_values(y_pred, names[1])
     if y_true is None:
         return None, codes == _positive_decision(values, (), pos_label, names)
-    labels, label_codes = _read_values(y_true, names[0])
-    if len(label_codes) != len(codes):
-        raise InputError(f"{names[0]} has {len(label_codes)} rows, but {names[1]} has {len(codes)}.")
-    positive = label_codes == _positive_label(labels, pos_label, names[0])
+    positive, labels = read_positive(y_true, len(codes), pos_label, names)
     return positive, codes == _positive_decision(values, labels, pos_label, names)
+
+
+def read_positive(
+    y: Any, n_rows: int, pos_label: Hashable, names: tuple[str, str]
+) -> tuple[BoolArray, tuple[Hashable, ...]]:
+    """Return whether each label is the positive one, and the labels that occur."""
+    labels, codes = _read_values(y, names[0])
+    if len(codes) != n_rows:
+        raise InputError(f"{names[0]} has {len(codes)} rows, but {names[1]} has {n_rows}.")
+    return codes == _positive_label(labels, pos_label, names[0]), labels
 
 
 def _read_values(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
@@ -128,7 +135,9 @@ def _read_values(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[
         raise InputError(f"{what} has a missing value in row {int(np.argmin(codes))}: drop such rows.")
     if len(distinct) > 2:
         hint = " Scores become decisions by a threshold, as in scores > 0.5." if what == "y_pred" else ""
-        raise InputError(f"{what} must have two values; it has {len(distinct)}: {list(distinct)[:6]!r}.{hint}")
+        raise InputError(
+            f"{what} must have two values; it has {len(distinct)}: {list(distinct)[:6]!r}.{hint}"
+        )
     return distinct, codes
 
 

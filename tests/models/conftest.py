@@ -5,7 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Two busy test workers on two cores would otherwise wait for each other inside every layer."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The paper's networks as scikit-learn classifiers: an MLP, ResNet-18 and zero-shot CLIP (extra ``torch``)."""
+"""The paper's networks as scikit-learn classifiers: MLP, ResNet-18 and zero-shot CLIP (extra ``torch``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows on their way into a network: inputs read batch by batch, in an order that only seed and epoch decide."""
+"""Rows on their way into a network, batch by batch, in an order that only seed and epoch decide."""
 
 from __future__ import annotations
 

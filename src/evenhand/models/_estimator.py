@@ -77,7 +77,8 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight = read_weights(sample_weight, len(inputs))
         counted = weight > 0.0
         if not counted.all():
-            inputs, targets, weight = self._take_inputs(inputs, counted), targets.take(counted), weight[counted]
+            inputs = self._take_inputs(inputs, counted)
+            targets, weight = targets.take(counted), weight[counted]
         for classes in targets.classes:
             if len(classes) < 2:
                 raise InputError(f"y has only one class, {classes[0]!r}: a classifier needs two.")
@@ -96,7 +97,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         checkpoint = self._open_checkpoint(inputs, targets, weight, held)
         saved = None if checkpoint is None else checkpoint.load()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if saved is None else saved["seed"]
+        seed = self._draw_seed() if saved is None else saved["seed"]
         rows = np.arange(len(inputs))
         valid = None
         if held is not None:
@@ -159,8 +160,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The column of y that the head learnt.
         """
         check_is_fitted(self)
-        if not 0 <= column < len(self._head_classes()):
-            raise InputError(f"this network has {len(self._head_classes())} heads; there is no head {column}.")
+        heads = len(self._head_classes())
+        if not 0 <= column < heads:
+            raise InputError(f"this network has {heads} heads; there is no head {column}.")
         return Head(self, column=column)
 
     def _predict_heads(self, X: Any) -> list[FloatArray]:
@@ -189,6 +191,9 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if held is not None:
             arrays += [self._content(held[0]), held[1]]
         return Checkpoint(Path(self.checkpoint), fingerprint(type(self).__name__, settings, arrays))
+
+    def _draw_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _check_options(self) -> None:
         for name in ("max_epochs", "batch_size"):

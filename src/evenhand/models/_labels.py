@@ -61,8 +61,9 @@ def decode(classes: Sequence[Classes], codes: Sequence[NDArray[np.intp]]) -> NDA
     columns = [known[head] for known, head in zip(classes, codes, strict=True)]
     if len(columns) == 1:
         return columns[0]
-    common = columns[0].dtype if len({column.dtype.kind for column in columns}) == 1 else np.dtype(object)
-    return np.stack([column if common != object else column.astype(object) for column in columns], axis=1)
+    if len({column.dtype.kind for column in columns}) > 1:
+        columns = [column.astype(object) for column in columns]
+    return np.stack(columns, axis=1)
 
 
 def _columns(y: Any) -> list[Any]:
@@ -79,7 +80,7 @@ def _columns(y: Any) -> list[Any]:
 
 def _read_column(column: NDArray[Any], n_rows: int) -> tuple[Classes, NDArray[np.int64]]:
     if len(column) != n_rows:
-        raise InputError(f"X has {n_rows} rows and y has {len(column)}: found inconsistent numbers of samples.")
+        raise InputError(f"X has {n_rows} rows and y has {len(column)}: inconsistent numbers of samples.")
     if column.dtype == object:
         values, codes = factorize(column, "y")
         if (codes < 0).any():

@@ -123,7 +123,8 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
     def train(self, train: Examples, valid: Examples | None, saved: dict[str, Any] | None = None) -> Net:
         """Train to the end, from the beginning or from a checkpoint's state."""
         self.initialize()
-        self.epoch_, self.batch_, self.stale_, self.best_, self.finished_ = 0, 0, 0, None, False
+        self.epoch_, self.batch_, self.stale_, self.finished_ = 0, 0, 0, False
+        self.best_: dict[str, Any] | None = None
         with torch.random.fork_rng():
             if saved is not None:
                 self._restore(saved)
@@ -221,9 +222,9 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
 
     def _record_mean(self, name: str, size: str) -> float:
         batches = [b for b in self.history[-1]["batches"] if name in b]
-        mean = math.fsum(b[name] * b[size] for b in batches) / sum(b[size] for b in batches)
+        mean: float = math.fsum(b[name] * b[size] for b in batches) / sum(b[size] for b in batches)
         self.history.record(name, mean)
-        self.bar_.set_postfix({key: round(self.history[-1][key], 4) for key in ("epoch", name)}, refresh=False)
+        self.bar_.set_postfix({"epoch": self.epoch_ + 1, name: round(mean, 4)}, refresh=False)
         return mean
 
     def _save_if_due(self) -> None:

@@ -16,10 +16,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError
 from evenhand.inputs import sort_groups
 from evenhand.models._data import Examples, chunks_in_order
 from evenhand.models._images import ImageFiles, read_paths
+from evenhand.models._require import require
 
 FloatArray = NDArray[np.float64]
 
@@ -44,9 +45,9 @@ def attribute_prompts(
     Examples
     --------
     >>> from evenhand.models import attribute_prompts
-    >>> prompts = attribute_prompts({0: "Unattractive", 1: "Attractive"}, {"Male": "Male", "not Male": "Female"})
-    >>> prompts[1, "not Male"]
-    'a photo of Attractive Female'
+    >>> prompts = attribute_prompts({0: "sad", 1: "happy"}, {"f": "woman", "m": "man"})
+    >>> prompts[1, "f"]
+    'a photo of happy woman'
     """
     return {
         (label, group): template.format(label=label_word, group=group_word)
@@ -57,11 +58,13 @@ def attribute_prompts(
 
 # The paper's four prompts, with the label and group values of evenhand.datasets.load_celeba. (The paper
 # prints prompt_01 twice; the second is prompt_00.)
-PAPER_PROMPTS = attribute_prompts({0: "Unattractive", 1: "Attractive"}, {"Male": "Male", "not Male": "Female"})
+PAPER_PROMPTS = attribute_prompts(
+    {0: "Unattractive", 1: "Attractive"}, {"Male": "Male", "not Male": "Female"}
+)
 
 
 class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier of the joint label (Y, A) that needs no training: CLIP's similarity to one prompt for each.
+    """A classifier of the joint label (Y, A) that needs no training: CLIP's similarity to a prompt for each.
 
     ::
 
@@ -171,7 +174,8 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[np.object_]:
         """Return each image's most probable pair (label, group)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        pairs: NDArray[np.object_] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return pairs
 
     def similarities(self, X: Any) -> FloatArray:
         """Return sim(x, prompt) for each image and prompt, of shape (n, pairs)."""
@@ -199,7 +203,7 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("the keys of prompts must be pairs (label, group).")
         labels, groups = (sort_groups({pair[k] for pair in prompts}) for k in (0, 1))
         if len(labels) != 2:
-            raise InputError(f"prompts must have two labels, one of them positive; they have {list(labels)!r}.")
+            raise InputError(f"prompts must have two labels; they have {list(labels)!r}.")
         absent = [(label, group) for label in labels for group in groups if (label, group) not in prompts]
         if absent:
             raise InputError(f"prompts has no prompt for {absent[0]!r}: every label and group needs one.")
@@ -224,10 +228,7 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _load_clip(name: str, prompts: list[str], local_files_only: bool, device: str) -> tuple[Any, Any, Tensor]:
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("CLIPZeroShot", "transformers", "torch") from error
+    transformers = require("transformers", "CLIPZeroShot")
     # Since version 5 the class that works without torchvision has a name of its own.
     processor_class = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
     try:
@@ -236,18 +237,17 @@ def _load_clip(name: str, prompts: list[str], local_files_only: bool, device: st
         processor = processor_class.from_pretrained(name, local_files_only=local_files_only)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"CLIP cannot be loaded from {name!r}, which must be a directory that save_pretrained wrote (model, "
-            "tokenizer and image processor) or a name in the hub's cache; local_files_only=False downloads it. "
-            f"The cause: {str(error).strip().splitlines()[0]}"
+            f"CLIP cannot be loaded from {name!r}, which must be a directory that save_pretrained wrote "
+            "(model, tokenizer, image processor) or a name in the hub's cache; local_files_only=False "
+            f"downloads it. The cause: {str(error).strip().splitlines()[0]}"
         ) from error
     model = model.to(device).eval()
     limit = model.config.text_config.max_position_embeddings
-    tokens = tokenizer(prompts, padding=True, truncation=True, max_length=limit, return_tensors="pt").to(device)
+    tokens = tokenizer(prompts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
+    names = ("input_ids", "attention_mask")
     with torch.no_grad():
-        pooled = model.text_model(
-            input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]
-        ).pooler_output
-        texts = normalize(model.text_projection(pooled))
+        output = model.text_model(**{name: tokens[name].to(device) for name in names})
+        texts = normalize(model.text_projection(output.pooler_output))
     return model, _Processed(processor), texts
 
 

@@ -99,7 +99,7 @@ class MLP(NetworkClassifier):
     >>> from evenhand.models import MLP
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> y = np.where(X[:, 0] + X[:, 1] > 0, "hire", "reject")
-    >>> model = MLP(lr=0.05, max_epochs=5, random_state=0).fit(X, y)
+    >>> model = MLP(lr=0.05, max_epochs=20, batch_size=32, random_state=0).fit(X, y)
     >>> bool(model.score(X, y) > 0.9)
     True
     """

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList
 
-from evenhand.errors import EvenhandWarning, InputError, MissingExtraError
+from evenhand.errors import EvenhandWarning, InputError
 from evenhand.models._data import Inputs
 from evenhand.models._estimator import NetworkClassifier
 from evenhand.models._images import CentreSquare, ImageFiles, read_paths
+from evenhand.models._require import require
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEVIATION = (0.229, 0.224, 0.225)
@@ -33,9 +34,8 @@ class ImageNetwork(Module):
         super().__init__()
         self.body = body
         self.heads = ModuleList([Linear(FEATURES, n_classes) for n_classes in heads])
-        shape = (1, 3, 1, 1)
-        self.register_buffer("mean", 255.0 * torch.tensor(IMAGENET_MEAN).view(shape), persistent=False)
-        self.register_buffer("deviation", 255.0 * torch.tensor(IMAGENET_DEVIATION).view(shape), persistent=False)
+        for name, values in (("mean", IMAGENET_MEAN), ("deviation", IMAGENET_DEVIATION)):
+            self.register_buffer(name, 255.0 * torch.tensor(values).view(1, 3, 1, 1), persistent=False)
 
     def features(self, pixels: Tensor) -> Tensor:
         """Return the 512 features of images of shape (n, height, width, 3) with values 0 to 255."""
@@ -60,24 +60,21 @@ def load_body(weights: str | Path | None, *, local_files_only: bool = True) -> M
     local_files_only : bool, default=True
         Whether to stay off the network. False lets transformers download a name.
     """
-    try:
-        from transformers import ResNetConfig, ResNetForImageClassification
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("ResNet18", "transformers", "torch") from error
+    transformers = require("transformers", "ResNet18")
     if weights is not None:
         directory = Path(weights)
         if not directory.is_dir() and (isinstance(weights, Path) or directory.is_absolute()):
-            raise InputError(f"there is no directory {directory}: give one that save_pretrained wrote, or a hub name.")
+            raise InputError(f"there is no directory {directory}: give one that save_pretrained wrote.")
         try:
-            model = ResNetForImageClassification.from_pretrained(
+            model = transformers.ResNetForImageClassification.from_pretrained(
                 str(weights), local_files_only=local_files_only or directory.is_dir()
             )
         except OSError as error:
             if directory.is_dir():
                 raise InputError(f"{directory} has no weights that transformers can read: {error}") from error
             warnings.warn(
-                f"ResNet-18 is trained from scratch: {str(weights)!r} is neither a directory nor in the hub's "
-                "cache. Give weights=DIRECTORY, or local_files_only=False to download it.",
+                f"ResNet-18 is trained from scratch: {str(weights)!r} is neither a directory nor in the "
+                "hub's cache. Give weights=DIRECTORY, or local_files_only=False to download it.",
                 EvenhandWarning,
                 stacklevel=2,
             )
@@ -85,9 +82,10 @@ def load_body(weights: str | Path | None, *, local_files_only: bool = True) -> M
             shape = {name: getattr(model.config, name) for name in _SHAPE}
             if shape != _SHAPE:
                 raise InputError(f"{weights} is not a ResNet-18: it has {shape}, not {_SHAPE}.")
-            return model.resnet
-    config = ResNetConfig(embedding_size=64, num_labels=2, **_SHAPE)
-    return ResNetForImageClassification(config).resnet
+            loaded: Module = model.resnet
+            return loaded
+    fresh: Module = transformers.ResNetForImageClassification(transformers.ResNetConfig(**_SHAPE)).resnet
+    return fresh
 
 
 class ResNet18(NetworkClassifier):
@@ -101,7 +99,8 @@ class ResNet18(NetworkClassifier):
     ----------
     weights : path, name on the Hugging Face hub, or None, default="microsoft/resnet-18"
         ImageNet's parameters to start from: a directory, or a name that the hub's cache holds. If the cache
-        does not have it, the network starts from random parameters, and a warning says so. ``None`` asks for that.
+        does not have it, the network starts from random parameters, and a warning says so. ``None`` asks
+        for that.
     local_files_only : bool, default=True
         Whether to stay off the network. False lets transformers download ``weights``.
     image_size : int, default=128

@@ -13,7 +13,7 @@ from numba import njit
 
 RESOLUTION = 1e-11
 FEASIBILITY_SLACK = 1e-12
-SMALLEST_RADIUS = 1e-12
+SMALL_RADIUS = 1e-8
 
 # What ``branch`` returns.
 DONE, OUT_OF_BUDGET, OUT_OF_ROOM = 0, 1, 2
@@ -606,13 +606,15 @@ def _enumerate_cells(
 
 @njit(cache=True, nogil=True)
 def branch(
-    planes, coordinates, columns, every, basis, scale, lower, upper, leaf_size, target, budget,
+    planes, coordinates, columns, every, basis, scale, lower, upper, leaf_size, meeting_size, target, budget,
     stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound, pool, height,
     best_utility, best_point, left_behind, scratch,
 ):  # fmt: skip
     """Branch and bound, depth first, until the stack is empty or ``budget`` row visits are spent.
 
-    A stack entry with count -1 is a whole face of the half-cube, whose rows have not been looked at yet.
+    A stack entry with count -1 is a whole face of the half-cube, whose rows have not been looked at yet. A box with
+    at most ``leaf_size`` open rows is enumerated; so is a tiny one with up to ``meeting_size``, because the
+    planes that cut it meet in a point or a line, and smaller boxes would still be cut by all of them.
     Returns (what happened, height of the stack, boxes looked at, row visits).
     """
     n_coordinates = basis.shape[0] + 1
@@ -687,7 +689,7 @@ def branch(
             )  # fmt: skip
             if child_bound[child] == -np.inf:
                 child_count[child] = 0
-            elif opened <= leaf_size:
+            elif opened <= leaf_size or (child_radius[child].max() < SMALL_RADIUS and opened <= meeting_size):
                 visits += opened * opened
                 if n_coordinates == 3:
                     _enumerate_plane_cells(
@@ -700,7 +702,7 @@ def branch(
                         child_sums[child], lower, upper, best_utility, best_point, target, left_behind,
                     )  # fmt: skip
                 child_count[child] = 0
-            elif child_radius[child].max() < SMALLEST_RADIUS:
+            elif child_radius[child].max() < SMALL_RADIUS:
                 for s in range(lower.shape[0]):
                     left_behind[s] = max(left_behind[s], child_bound[child])
                 child_count[child] = 0

@@ -16,13 +16,20 @@ import numpy as np
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
+from evenhand.search.local import local_search
 from evenhand.search.problem import NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best
 from evenhand.search.threshold import Threshold
 
-VISITS_A_TURN = 2_000_000
+VISITS_A_TURN = 1_000_000
+SECONDS_BEYOND = 5.0
+LOCAL_SECONDS = 0.5
+COARSE_GAP = 0.016
+FINEST_GAP = 1e-5
 LEAF_SIZE = {2: 16, 3: 12}
 LEAF_SIZE_BEYOND = 10
+MEETING_SIZE = {2: 4096, 3: 32}
+MEETING_SIZE_BEYOND = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +77,8 @@ class Certified:
             return Threshold().solve(problem)
         started = time.perf_counter()
         run = _Run(problem, self, started)
+        if problem.dimension > 2:
+            run.start_locally(random_state)
         run.search()
         return run.results()
 
@@ -85,9 +94,13 @@ class _Run:
         every = np.arange(len(self.planes), dtype=np.int32)
         self.shape = ((0,) * (k + 1), (0,) * (1 + problem.effects.shape[1]), every)
         self.leaf_size = LEAF_SIZE.get(k, LEAF_SIZE_BEYOND)
+        self.meeting_size = MEETING_SIZE.get(k, MEETING_SIZE_BEYOND)
         self.utility = np.full(steps, -np.inf)
         self.point = np.full((steps, k + 1), np.nan)
         self.left_behind = np.full(steps, -np.inf)
+        self.bound_on_utility = np.full(steps, np.inf)
+        limit = options.max_seconds
+        self.seconds_allowed = (None if k <= 2 else SECONDS_BEYOND) if isinstance(limit, str) else limit
         self.nodes = 0
         self.finished = False
         self._make_room(64 * (k + 1) + 4 * (k + 1), 4 * len(self.planes) + 64)
@@ -103,6 +116,17 @@ class _Run:
         self.pool = np.zeros(pool, dtype=np.int32)
         self.scratch = np.zeros((2, len(self.planes) + 1), dtype=np.int32)
 
+    def start_locally(self, random_state: Any) -> None:
+        """Let a local search find the first rules: what is better than them is all that is left to look for."""
+        best = Best.none(self.problem)
+        allowed = LOCAL_SECONDS if self.seconds_allowed is None else min(LOCAL_SECONDS, 0.2 * self.seconds_allowed)
+        local_search(self.problem, best, max_seconds=allowed, random_state=random_state)
+        for step in np.flatnonzero(np.isfinite(best.utility)):
+            w = best.z[step] * self.scale
+            size = max(1.0, float(np.abs(w).max()))
+            self.utility[step] = best.utility[step]
+            self.point[step] = np.concatenate([[1.0], w]) / size
+
     def _push_faces(self) -> int:
         """Put the 2 K + 1 faces of the half-cube on the stack, the one around z = 0 on top."""
         k = self.problem.dimension
@@ -117,31 +141,52 @@ class _Run:
         return len(faces)
 
     def search(self) -> None:
-        target = self.options.gap
+        """Prove ever smaller gaps, down to the one asked for or until the budget is spent.
+
+        A depth-first search proves nothing until it ends, so beyond K = 2, where it may not end, it starts with a
+        coarse gap. The searches before the last cost little beside it, and each finds better rules for the next.
+        """
+        bound = np.full(len(self.utility), np.inf)
+        for target in self._targets():
+            self.finished = self._prove(target)
+            bound = np.minimum(bound, np.maximum(self.left_behind, self.utility))
+            if not self.finished:
+                break
+        self.bound_on_utility = np.maximum(bound, self.utility)
+
+    def _targets(self) -> list[float]:
+        if self.problem.dimension <= 2:
+            return [self.options.gap]
+        target = COARSE_GAP * float(np.abs(self.problem.gain).sum())
+        targets = []
+        while target > 2.0 * self.options.gap and target > FINEST_GAP:
+            targets.append(target)
+            target /= 16.0
+        return [*targets, self.options.gap]
+
+    def _prove(self, target: float) -> bool:
+        """Look at all boxes that may hold a rule better by more than ``target``; return whether that was done."""
         self.left_behind[:] = -np.inf
         height = self._push_faces()
         basis = self.problem.basis
         while True:
             code, height, nodes, _ = _kernels.branch(
-                self.planes, *self.shape, basis, self.scale, self.problem.lower, self.problem.upper, self.leaf_size, target,
-                VISITS_A_TURN, self.centre, self.radius, self.sums, self.start, self.count, self.bound, self.pool,
-                height, self.utility, self.point, self.left_behind, self.scratch,
+                self.planes, *self.shape, basis, self.scale, self.problem.lower, self.problem.upper, self.leaf_size,
+                self.meeting_size, target, VISITS_A_TURN, self.centre, self.radius, self.sums, self.start, self.count, self.bound,
+                self.pool, height, self.utility, self.point, self.left_behind, self.scratch,
             )  # fmt: skip
             self.nodes += nodes
             if code == _kernels.OUT_OF_ROOM:
                 self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
             if code == _kernels.DONE:
-                self.finished = True
-                return
+                return True
             if self._out_of_budget():
                 self.left_behind = np.maximum(self.left_behind, self.bound[:height].max())
-                return
+                return False
 
     def _out_of_budget(self) -> bool:
-        limit = self.options.max_seconds
-        if limit == "auto":
-            limit = None if self.problem.dimension <= 2 else 5.0
-        if limit is not None and time.perf_counter() - self.started > float(limit):
+        limit = self.seconds_allowed
+        if limit is not None and time.perf_counter() - self.started > limit:
             return True
         return self.options.max_nodes is not None and self.nodes >= self.options.max_nodes
 
@@ -153,10 +198,8 @@ class _Run:
                 found.append(NoRule(proven=self.finished and self.left_behind[step] == -np.inf, nodes=self.nodes))
                 continue
             z = point[1:] / (point[0] * self.scale)
-            bound = max(self.utility[step], self.left_behind[step])
-            found.append(
-                conclude(self.problem, step, z, upper_bound=bound, nodes=self.nodes, seconds=seconds)
-            )
+            bound = float(self.bound_on_utility[step])
+            found.append(conclude(self.problem, step, z, upper_bound=bound, nodes=self.nodes, seconds=seconds))
         return found
 
 

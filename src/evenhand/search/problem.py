@@ -94,6 +94,14 @@ class Problem:
         decisions: NDArray[np.bool_] = self.margin - self.contrasts @ z > 0.0
         return decisions
 
+    def strictly_inside(self, z: FloatArray) -> bool:
+        """Tell whether z is off every row's hyperplane, so that rounding decides nothing."""
+        terms = self.contrasts * z
+        size = np.maximum(np.abs(self.margin), np.abs(terms).max(axis=1))
+        crossed = np.abs(self.contrasts).max(axis=1) > 1e-15 * np.abs(self.margin)
+        clear = np.abs(self.margin - terms.sum(axis=1)) > _kernels.RESOLUTION * size
+        return bool((clear | ~crossed).all())
+
     def evaluate(self, decisions: NDArray[np.bool_]) -> tuple[float, FloatArray]:
         """Return the utility and the constraints' values of some decisions, recomputed from the rows."""
         chosen = decisions.astype(np.float64)

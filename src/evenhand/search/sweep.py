@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
@@ -28,7 +27,9 @@ class Best:
         return cls(np.full(steps, -np.inf), np.full((steps, problem.dimension), np.nan))
 
     def offer(self, problem: Problem, z: FloatArray) -> None:
-        """Keep the rule z where it meets a step's bounds and is better than what was known."""
+        """Keep the rule z where it meets a step's bounds, is better than what was known, and is inside a cell."""
+        if not problem.strictly_inside(z):
+            return
         utility, values = problem.evaluate(problem.decide(z))
         step = _kernels.first_step_met(values, problem.lower, problem.upper)
         better = np.flatnonzero(utility > self.utility[step:] + _kernels.RESOLUTION) + step
@@ -45,17 +46,10 @@ def sweep_line(
     *,
     low: float = -np.inf,
     high: float = np.inf,
-    undecided: int = -1,
 ) -> bool:
-    """Walk z = origin + s direction for s in (low, high); keep what improves ``best``. Returns whether any did.
-
-    ``undecided`` names a row on whose hyperplane the line lies: both of its sides are looked at, and a point
-    kept is still on that hyperplane. The caller steps off it (see ``lines.py``).
-    """
+    """Walk z = origin + s direction for s in (low, high); keep what improves ``best``. Returns whether any did."""
     level = problem.margin - problem.contrasts @ origin
     slope = -(problem.contrasts @ direction)
-    if undecided >= 0:
-        level[undecided] = slope[undecided] = 0.0
     return sweep_rows(problem, table, level, slope, origin, direction, best, low=low, high=high)
 
 
@@ -72,7 +66,11 @@ def sweep_rows(
     high: float = np.inf,
     extra: FloatArray | None = None,
 ) -> bool:
-    """Walk along a line where row i decides 1 iff level_i + s slope_i > 0. See :func:`sweep_line`."""
+    """Walk along a line where row i decides 1 iff level_i + s slope_i > 0. See :func:`sweep_line`.
+
+    ``extra`` adds the gains and effects of rows on whose hyperplane the line lies, and whose side the caller has
+    chosen; a point kept is then still on that hyperplane, and the caller steps off it (see ``lines.py``).
+    """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         breakpoints = -level / slope
     inside = (breakpoints > low) & (breakpoints < high)
@@ -95,7 +93,12 @@ def sweep_rows(
     _kernels.sweep(
         order, breakpoints, rising, table, start, low, high, problem.lower, problem.upper, utility, position, closest
     )
-    improved: NDArray[np.intp] = np.flatnonzero(np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION))
+    better = np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION)
+    if problem.dimension > 1 and extra is None:
+        # A line may lie on a row's hyperplane; what is found there hangs on rounding.
+        for step in np.flatnonzero(better):
+            better[step] = problem.strictly_inside(origin + position[step] * direction)
+    improved = np.flatnonzero(better)
     best.utility[improved] = utility[improved]
     best.z[improved] = origin + position[improved, None] * direction
     nearer = bool(closest[0] < best.closest[0] or closest[1] != best.closest[1])

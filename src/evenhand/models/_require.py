@@ -1,0 +1,16 @@
+"""Packages that only some of the models need, imported when they are needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from evenhand.errors import MissingExtraError
+
+
+def require(package: str, feature: str) -> Any:
+    """Return an imported package, or say which extra has it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(feature, package, "torch") from error

@@ -1,0 +1,201 @@
+"""The rows that an estimator is given: X as it came, labels, sensitive attributes and weights read once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
+
+from evenhand._compat import num_samples, safe_indexing
+from evenhand.errors import InputError
+from evenhand.inputs import Attribute, FloatArray, as_column, read_sensitive, read_weights
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What ``fit`` was given, read once; X is left as it came, but for sensitive columns that are kept from models."""
+
+    X: Any
+    y: NDArray[Any]
+    classes: NDArray[Any]
+    positive_index: int
+    attributes: dict[str, Attribute]
+    weight: FloatArray | None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        """Whether each row's label is the positive one."""
+        found: NDArray[np.bool_] = self.y == self.classes[self.positive_index]
+        return found
+
+    @property
+    def labels(self) -> tuple[Hashable, Hashable]:
+        """The negative and the positive label, as plain values."""
+        values = self.classes.tolist()
+        return values[1 - self.positive_index], values[self.positive_index]
+
+    @property
+    def counted(self) -> Rows:
+        """The rows of positive weight: a row of weight zero is as if it were not there."""
+        return np.arange(len(self)) if self.weight is None else np.flatnonzero(self.weight > 0.0)
+
+
+def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
+    """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
+    n = num_samples(X)
+    labels = read_target(y)
+    check_consistent_length(X, labels)
+    weights = None if weight is None else read_weights(weight, n)
+    seen = labels if weights is None else labels[weights > 0.0]
+    classes = np.unique(seen)
+    if len(classes) < 2:
+        only = f"the class {classes.tolist()[0]!r}" if len(classes) else "no class at all"
+        raise InputError(f"y has {only} among the rows that count: a classifier needs two classes.")
+    return Sample(X, labels, classes, _positive_index(classes, pos_label), read_attributes(attributes, n), weights)
+
+
+def read_target(y: Any) -> NDArray[Any]:
+    """Return binary labels as a one-dimensional array, or raise what scikit-learn's contract asks for."""
+    if y is None:
+        raise InputError("FairClassifier requires y to be passed, but the target y is None.")
+    native = nw.from_native(y, allow_series=True, pass_through=True)
+    y = native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if labels.dtype == object:
+        missing = [row for row, value in enumerate(labels.tolist()) if value is None or value != value]
+        if missing:
+            raise InputError(f"y has a missing label in row {missing[0]}: drop such rows.")
+    else:
+        assert_all_finite(labels, input_name="y")
+    if (kind := type_of_target(labels, input_name="y", raise_unknown=True)) != "binary":
+        raise InputError(f"Only binary classification is supported. Unknown label type: {kind}.")
+    return labels
+
+
+def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
+    if pos_label is None:
+        return 1
+    values = classes.tolist()
+    if pos_label not in values:
+        raise InputError(f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive.")
+    return values.index(pos_label)
+
+
+def read_attributes(sensitive_features: Any, n_rows: int) -> dict[str, Attribute]:
+    """Return the sensitive attributes by name; a row whose group is not known is an error."""
+    attributes = read_sensitive(sensitive_features, n_rows, missing="ignore")
+    for name, attribute in attributes.items():
+        unknown = np.flatnonzero(attribute.codes < 0)
+        if unknown.size:
+            raise InputError(
+                f"The sensitive feature {name!r} is missing in {unknown.size} rows (the first is row {unknown[0]}):"
+                " drop them, or give them a group of their own."
+            )
+    return attributes
+
+
+def column_of(attribute: Attribute, rows: Rows | slice = slice(None)) -> NDArray[Any]:
+    """Return each row's group as a plain value, of objects where NumPy would change it."""
+    values = np.empty(len(attribute.groups), dtype=object)
+    values[:] = attribute.groups
+    if len({type(group) for group in attribute.groups}) == 1 and isinstance(attribute.groups[0], bool | int | str):
+        values = np.array(attribute.groups)
+    return values[attribute.codes[rows]]
+
+
+def take_rows(X: Any, rows: Rows | None) -> Any:
+    """Return some rows of whatever a model takes, in its own type; ``None`` is all of them, untouched."""
+    if rows is None:
+        return X
+    if isinstance(X, Mapping):
+        return {name: take_rows(part, rows) for name, part in X.items()}
+    if issparse(X) and X.format not in ("csr", "csc", "lil"):
+        X = X.tocsr()
+    return safe_indexing(X, rows)
+
+
+@dataclass(frozen=True)
+class SensitiveColumns:
+    """Columns of X that are sensitive attributes: how they are found, and kept from the models."""
+
+    columns: tuple[Hashable, ...]
+    n_features: int
+    feature_names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, X: Any, columns: Any) -> SensitiveColumns:
+        """Look for the columns in X, by name in a frame and by number in an array."""
+        wanted = [columns] if isinstance(columns, str | Integral) else list(columns)
+        if not wanted or len(set(wanted)) != len(wanted):
+            raise InputError(f"sensitive_columns must name one or more different columns of X; got {columns!r}.")
+        frame = _as_frame(X)
+        if frame is not None:
+            missing = [name for name in wanted if name not in frame.columns]
+            if missing:
+                raise InputError(f"X has no column {missing[0]!r} (sensitive_columns); it has {list(frame.columns)!r}.")
+            return cls(tuple(wanted), len(frame.columns), tuple(frame.columns))
+        shape = getattr(X, "shape", ())
+        if len(shape) != 2:
+            raise InputError("sensitive_columns needs X to be a frame or a two-dimensional array; pass sensitive_features=.")
+        bad = [j for j in wanted if not isinstance(j, Integral) or not 0 <= int(j) < shape[1]]
+        if bad:
+            raise InputError(f"sensitive_columns must be column numbers from 0 to {shape[1] - 1}; got {bad[0]!r}.")
+        return cls(tuple(int(j) for j in wanted), shape[1], None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes' names: the columns', or x0, x1, ... where columns have only numbers."""
+        return tuple(str(c) if self.feature_names is not None else f"x{c}" for c in self.columns)
+
+    def read(self, X: Any) -> dict[str, NDArray[Any]]:
+        """Return the columns by attribute name."""
+        frame = _as_frame(X)
+        if frame is not None:
+            missing = [name for name in self.columns if name not in frame.columns]
+            if missing:
+                raise InputError(f"X has no column {missing[0]!r}, which the decisions need (sensitive_at_predict=True).")
+            found = [as_column(frame.get_column(name), f"column {name!r}") for name in self.columns]
+        else:
+            if X.shape[1] != self.n_features:
+                raise InputError(f"X has {X.shape[1]} columns, and {self.n_features} are needed.")
+            found = [_array_column(X, int(j)) for j in self.columns]  # type: ignore[call-overload]
+        return dict(zip(self.names, found, strict=True))
+
+    def drop(self, X: Any) -> Any:
+        """Return X without the columns; an X that never had them is returned as it is."""
+        frame = _as_frame(X)
+        if frame is not None:
+            present = [name for name in self.columns if name in frame.columns]
+            return frame.drop(present).to_native() if present else X
+        if X.shape[1] == self.n_features - len(self.columns):
+            return X
+        kept = [j for j in range(X.shape[1]) if j not in self.columns]
+        return (X.tocsr() if issparse(X) else X)[:, kept]
+
+
+def _as_frame(X: Any) -> Any:
+    native = nw.from_native(X, eager_only=True, pass_through=True)
+    return native if isinstance(native, nw.DataFrame) else None
+
+
+def _array_column(X: Any, j: int) -> NDArray[Any]:
+    column = X.tocsr()[:, [j]].toarray() if issparse(X) else np.asarray(X[:, j])
+    return column.reshape(-1)
+
+
+def as_groups(values: Sequence[Hashable]) -> str:
+    """Return groups as text for a message."""
+    return ", ".join(repr(value) for value in values)

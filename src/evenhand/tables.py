@@ -1,0 +1,387 @@
+"""Tables in files: CSV, Parquet and Arrow (Feather), by extension, whole or in batches of rows.
+
+Reading in batches takes memory that does not grow with the file. Writing appears whole or not at all: rows go
+to a temporary file beside the target, which takes the target's name when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import difflib
+import hashlib
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import InputError, MissingExtraError
+from evenhand.inputs import FloatArray
+
+FORMATS = {
+    ".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+}  # fmt: skip
+BATCH_ROWS = 131_072
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtraError("Reading and writing tables", "pyarrow", "cli") from None
+    return pyarrow
+
+
+def format_of(path: Path) -> str:
+    """Return the format that a file's extension stands for, or raise :class:`InputError`."""
+    found = FORMATS.get(path.suffix.lower())
+    if found is None:
+        raise InputError(f"{path}: the extension {path.suffix!r} is not one of {', '.join(FORMATS)}.")
+    return found
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a hint with the names most like one that does not exist, as the end of a message.
+
+    Examples
+    --------
+    >>> from evenhand.tables import nearest
+    >>> nearest("scroe", ["score", "label", "sex"])
+    "Did you mean 'score'? There are: 'score', 'label', 'sex'."
+    """
+    listed = list(names)
+    lower = {entry.lower(): entry for entry in listed}
+    close = list(dict.fromkeys(lower[found] for found in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.55)))
+    shown = ", ".join(map(repr, listed[:12])) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
+    guess = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return f"{guess}There are: {shown}." if listed else "There are none."
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open table: its columns' names, its number of rows where known, and its rows in batches."""
+
+    path: Path
+    names: tuple[str, ...]
+    schema: Any
+    rows: int | None
+    batches: Callable[[], Iterator[Any]]
+
+    def check_columns(self, wanted: Iterable[str]) -> None:
+        """Raise :class:`InputError` where a column is absent, with the nearest names, or occurs twice."""
+        for name in wanted:
+            times = self.names.count(name)
+            if times == 0:
+                raise InputError(f"{self.path} has no column {name!r}. {nearest(name, self.names)}")
+            if times > 1:
+                raise InputError(f"{self.path} has {times} columns called {name!r}: rename them, so that one can be meant.")
+
+
+@contextlib.contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    """Turn what pyarrow and the system raise about a file into one message."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a directory, not a table.") from None
+    except PermissionError:
+        raise InputError(f"{path} may not be read or written by this user.") from None
+    except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
+        reason = " ".join(str(error).split())
+        if len(reason) > 300:
+            reason = reason[:300] + " ..."
+        hint = " Is it UTF-8?" if "UTF8" in reason or "utf-8" in reason.lower() else ""
+        raise InputError(f"{path} cannot be read as {format_of(path)}: {reason or type(error).__name__}.{hint}") from None
+
+
+def open_table(
+    path: str | os.PathLike[str], *, columns: Sequence[str] | None = None, numbers: Sequence[str] = (), verbatim: bool = False
+) -> Source:
+    """Open a table for reading in batches.
+
+    Parameters
+    ----------
+    path : path
+        A .csv, .parquet (.pq) or .arrow (.feather, .ipc) file.
+    columns : sequence of str, default=None
+        Read only these; None reads all.
+    numbers : sequence of str, default=()
+        Columns of a CSV file that must be numbers.
+    verbatim : bool, default=False
+        Read the other columns of a CSV file as text, just as they are written.
+    """
+    _pyarrow()
+    source = Path(path)
+    kind = format_of(source)
+    with _plain_errors(source):
+        if source.is_dir():
+            raise IsADirectoryError
+        if source.exists() and source.stat().st_size == 0:
+            raise InputError(f"{source} is empty.")
+        openers = {"csv": _open_csv, "parquet": _open_parquet, "arrow": _open_arrow}
+        opened = openers[kind](source, columns, numbers, verbatim)
+        if columns is not None:
+            opened.check_columns(columns)
+        return opened
+
+
+def _guarded(path: Path, make: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+    def batches() -> Iterator[Any]:
+        with _plain_errors(path):
+            yield from make()
+
+    return batches
+
+
+def _open_parquet(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    schema = file.schema_arrow
+
+    def batches() -> Iterator[Any]:
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=None if columns is None else list(columns))
+
+    return Source(path, tuple(schema.names), schema, file.metadata.num_rows, _guarded(path, batches))
+
+
+def _open_arrow(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        begin = file.read(6)
+    if begin[:4] == b"FEA1":
+        raise InputError(f"{path} is in the old Feather format, version 1: write it again as version 2 or as Parquet.")
+    stream = not begin.startswith(b"ARROW1")
+    reader = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
+
+    def batches() -> Iterator[Any]:
+        # A stream can be read once; the file is opened again for each pass.
+        again = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
+        found = again if stream else (again.get_batch(i) for i in range(again.num_record_batches))
+        for batch in found:
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                part = batch.slice(start, BATCH_ROWS)
+                yield part if columns is None else part.select(list(columns))
+
+    rows = None if stream else sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+    return Source(path, tuple(reader.schema.names), reader.schema, rows, _guarded(path, batches))
+
+
+def _open_csv(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+    import pyarrow as pa
+    from pyarrow import csv as pa_csv
+
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        names = tuple(next(csv.reader(file), ()))
+    types = {name: pa.string() for name in names} if verbatim else {}
+    types |= {name: pa.float64() for name in numbers}
+    options = pa_csv.ConvertOptions(
+        column_types=types,
+        include_columns=[name for name in columns if name in names] if columns is not None else [],
+        strings_can_be_null=True,
+        null_values=[""] if verbatim else ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"],
+    )
+    reading = pa_csv.ReadOptions(block_size=1 << 24)
+
+    def open_reader() -> Any:
+        return pa_csv.open_csv(path, read_options=reading, convert_options=options)
+
+    if columns is not None and not set(columns) <= set(names) or len(set(names)) < len(names):
+        return Source(path, names, None, None, _guarded(path, open_reader))
+    with open_reader() as reader:
+        schema = reader.schema
+
+    def batches() -> Iterator[Any]:
+        with open_reader() as reader:
+            yield from reader
+
+    return Source(path, names, schema, None, _guarded(path, batches))
+
+
+def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> Any:
+    """Return some columns of a table as a ``pyarrow.Table``, after checking that each is there, once."""
+    import pyarrow as pa
+
+    wanted = list(dict.fromkeys(columns))
+    source = open_table(path, columns=wanted)
+    batches = list(source.batches())
+    if not sum(batch.num_rows for batch in batches):
+        raise InputError(f"{source.path} has no rows.")
+    with _plain_errors(source.path):
+        return pa.Table.from_batches(batches)
+
+
+def values_of(table: Any, name: str) -> NDArray[Any]:
+    """Return a column of labels or groups as an array of plain values: text, numbers, truth values; None is missing."""
+    import pyarrow as pa
+
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    simple = pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not (simple or _is_text(kind)):
+        try:
+            column = column.cast(pa.string())
+        except pa.ArrowException:
+            raise InputError(f"The column {name!r} has values of type {kind}: text, numbers or booleans are needed.") from None
+    if simple and column.null_count and not pa.types.is_floating(kind):
+        array = np.empty(len(column), dtype=object)
+        array[:] = column.to_pylist()
+        return array
+    return np.asarray(column.to_numpy())
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def numbers_of(table: Any, name: str) -> FloatArray:
+    """Return a column as float64, or raise :class:`InputError` naming the first row that is no number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.column(name)
+    if column.null_count:
+        where = pc.index(pc.is_null(column), True).as_py()
+        raise InputError(f"The column {name!r} has no value in row {where} ({column.null_count} such rows).")
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)):
+        first = column[0].as_py() if len(column) else None
+        raise InputError(f"The column {name!r} must hold numbers; it holds {kind} values, such as {first!r}.")
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    array = column.cast(pa.float64(), safe=False).to_numpy() if isinstance(column, pa.ChunkedArray) else (
+        column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    )  # fmt: skip
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def value_from_text(text: str, values: Iterable[Hashable], what: str) -> Hashable:
+    """Return the value that a text given on a command line stands for, or raise with the values there are."""
+    listed = list(values)
+    for value in listed:
+        if str(value) == text:
+            return value
+    with contextlib.suppress(ValueError):
+        for value in listed:
+            if isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value:
+                return value
+    for value in listed:
+        if isinstance(value, bool) and text.lower() in ({"true", "1", "yes"} if value else {"false", "0", "no"}):
+            return value
+    raise InputError(f"{what} has no value {text!r}. {nearest(text, map(str, listed))}")
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file, as hexadecimal digits."""
+    with _plain_errors(Path(path)), Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def whole_or_nothing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path beside the target; when the block ends well it takes the target's name, else it goes.
+
+    An ordinary kill (SIGTERM, SIGHUP) also removes it. SIGKILL cannot be caught: it may leave the temporary
+    file, whose name begins with a dot and ends in ``.part``, but never a target that is not complete.
+    """
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}.") from None
+    os.close(handle)
+    temporary = Path(name)
+    with _kill_as_exception():
+        try:
+            yield temporary
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _kill_as_exception() -> Iterator[None]:
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    changed = {}
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None:
+            with contextlib.suppress(ValueError):
+                changed[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, before in changed.items():
+            signal.signal(number, before)
+
+
+class Writer:
+    """Writes batches of rows to a file in the format of its extension."""
+
+    def __init__(self, path: Path, kind: str, schema: Any) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyarrow import csv as pa_csv
+
+        self._write: Callable[[Any], None]
+        if kind == "parquet":
+            dictionary = [field.name for field in schema if not pa.types.is_floating(field.type)]
+            parquet = pq.ParquetWriter(path, schema, use_dictionary=dictionary, compression="snappy")
+            self._write, self._close = parquet.write_table, parquet.close
+        elif kind == "arrow":
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            arrow = pa.ipc.new_file(str(path), schema, options=options)
+            self._write, self._close = arrow.write, arrow.close
+        else:
+            text = pa_csv.CSVWriter(str(path), schema)
+            self._write, self._close = text.write, text.close
+
+    def write(self, table: Any) -> None:
+        """Write a table's rows."""
+        self._write(table)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._close()
+
+
+@contextlib.contextmanager
+def write_batches(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
+    """Give a writer whose file appears whole or not at all."""
+    target = Path(path)
+    kind = format_of(target)
+    with whole_or_nothing(target) as temporary, _plain_errors(target):
+        writer = Writer(temporary, kind, schema)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def write_table(path: str | os.PathLike[str], columns: dict[str, Any]) -> None:
+    """Write columns as a table in the format of the extension."""
+    pa = _pyarrow()
+    table = pa.table(columns)
+    with write_batches(path, table.schema) as writer:
+        writer.write(table)

@@ -1,0 +1,40 @@
+"""Random problems of every kind that a search has to survive."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenhand.search import Problem
+
+KINDS = ("plain", "tied", "weighted", "duplicated", "degenerate", "asymmetric")
+
+
+def random_problem(seed, *, n, k, kind="plain", tolerance=None):
+    """Return a problem with K contrasts and as many constraints, of a given kind."""
+    rng = np.random.default_rng(seed)
+    margin = rng.uniform(-1, 1, n)
+    contrasts = rng.normal(size=(n, k))
+    weight = np.ones(n)
+    if kind == "weighted":
+        weight = rng.choice([0.0, 0.5, 1.0, 2.5], size=n, p=[0.1, 0.3, 0.4, 0.2])
+        weight[0] = 1.0
+    if kind == "tied":
+        margin = rng.integers(-2, 3, n) / 2.0
+        contrasts = rng.integers(-2, 3, (n, k)).astype(float)
+    if kind == "duplicated":
+        copies = rng.integers(0, max(1, n // 3), n)
+        factor = rng.choice([1.0, 2.0, -1.0, -0.5], n)
+        margin, contrasts = margin[copies] * factor, contrasts[copies] * factor[:, None]
+    if kind == "degenerate":
+        margin[rng.random(n) < 0.3] = 0.0
+        contrasts[rng.random((n, k)) < 0.4] = 0.0
+    y = rng.random(n) < 0.5 * (1 + margin.clip(-1, 1))
+    share = weight / weight.sum()
+    effects = rng.choice([-1.0, 0.0, 1.0], size=(n, k)) * share[:, None] * rng.uniform(1.0, 3.0, k)
+    if tolerance is None:
+        tolerance = rng.choice([0.02, 0.1, 0.3])
+    lower, upper = np.full(k, -tolerance), np.full(k, tolerance)
+    if kind == "asymmetric":
+        lower = np.where(rng.random(k) < 0.3, -np.inf, -rng.uniform(0, 0.2, k))
+        upper = np.where(rng.random(k) < 0.3, np.inf, rng.uniform(0, 0.3, k))
+    return Problem(margin, contrasts, np.where(y, 1.0, -1.0) * share, effects, lower, upper, float(share[~y].sum()))

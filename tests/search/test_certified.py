@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
+from problems import KINDS, random_problem
+
+from evenhand.errors import InputError
+from evenhand.search import Certified, Directions, Lines, NoRule, Problem
+
+seeds = st.integers(0, 2**32 - 1)
+kinds = st.sampled_from(KINDS)
+
+
+def utility_of(result):
+    return None if isinstance(result, NoRule) else result.utility
+
+
+def assert_same_optimum(problem, truth, search=None):
+    result = (Certified(max_seconds=None) if search is None else search).solve(problem)[0]
+    if truth is None:
+        assert isinstance(result, NoRule)
+        assert result.proven
+        return
+    assert not isinstance(result, NoRule)
+    assert result.utility == pytest.approx(truth, abs=1e-9)
+    assert result.status == "optimal"
+    assert result.gap == 0.0
+    utility, values = problem.evaluate(problem.decide(np.array(result.z)))
+    assert utility == result.utility
+    assert tuple(values) == result.values
+    assert problem.feasible(values)
+
+
+@given(seed=seeds, kind=kinds, n=st.integers(1, 60))
+def test_certified_search_equals_brute_force_on_the_line(seed, kind, n):
+    problem = random_problem(seed, n=n, k=1, kind=kind)
+    assert_same_optimum(problem, best_threshold(problem))
+
+
+@settings(max_examples=40)
+@given(seed=seeds, kind=kinds, n=st.integers(1, 8))
+def test_certified_search_equals_brute_force_over_every_cell_of_the_plane(seed, kind, n):
+    problem = random_problem(seed, n=n, k=2, kind=kind)
+    assert_same_optimum(problem, best_by_all_cells(problem))
+
+
+@settings(max_examples=40)
+@given(seed=seeds, kind=kinds, n=st.integers(1, 7))
+def test_certified_search_equals_brute_force_over_every_cell_of_space(seed, kind, n):
+    problem = random_problem(seed, n=n, k=3, kind=kind)
+    assert_same_optimum(problem, best_by_all_cells(problem))
+
+
+@settings(max_examples=60)
+@given(seed=seeds, kind=kinds, n=st.integers(10, 120))
+def test_certified_search_equals_all_pairs_of_lines(seed, kind, n):
+    problem = random_problem(seed, n=n, k=2, kind=kind)
+    assert_same_optimum(problem, best_by_all_pairs_of_lines(problem))
+
+
+@pytest.mark.parametrize(("seed", "kind"), enumerate(KINDS))
+def test_certified_search_equals_all_pairs_of_400_lines(seed, kind):
+    problem = random_problem(seed, n=400, k=2, kind=kind, tolerance=[0.3, 0.05, 0.01, 0.002, 0.02, 0.1][seed])
+    assert_same_optimum(problem, best_by_all_pairs_of_lines(problem))
+
+
+@settings(max_examples=40)
+@given(seed=seeds, kind=kinds, n=st.integers(2, 80))
+def test_algorithm_2_with_all_lines_is_the_certified_optimum(seed, kind, n):
+    problem = random_problem(seed, n=n, k=2, kind=kind)
+    certified = utility_of(Certified().solve(problem)[0])
+    lines = utility_of(Lines().solve(problem)[0])
+    assert (lines is None) == (certified is None)
+    if certified is not None:
+        assert lines == pytest.approx(certified, abs=1e-9)
+
+
+@settings(max_examples=40)
+@given(seed=seeds, kind=kinds, n=st.integers(2, 80), k=st.integers(1, 3))
+def test_the_papers_algorithms_never_beat_the_certified_optimum(seed, kind, n, k):
+    problem = random_problem(seed, n=n, k=k, kind=kind)
+    certified = Certified(max_seconds=2.0).solve(problem)[0]
+    for search in (Directions(24), Lines(m=10)):
+        found = search.solve(problem, random_state=0)[0]
+        if isinstance(found, NoRule):
+            continue
+        assert problem.feasible(np.array(found.values))
+        assert not isinstance(certified, NoRule) or not certified.proven
+        if not isinstance(certified, NoRule):
+            assert found.utility <= certified.upper_bound + 1e-9
+
+
+@settings(max_examples=30)
+@given(seed=seeds, kind=kinds, n=st.integers(2, 60), k=st.integers(1, 2))
+def test_a_ladder_gives_what_each_step_gives_alone(seed, kind, n, k):
+    alone = random_problem(seed, n=n, k=k, kind=kind if kind != "asymmetric" else "plain")
+    tolerances = np.array([0.0, 0.01, 0.05, 0.2, 1.0])[:, None] * np.ones(k)
+    ladder = Problem(
+        alone.margin, alone.contrasts, alone.gain, alone.effects, -tolerances, tolerances, alone.offset
+    )
+    together = [utility_of(result) for result in Certified().solve(ladder)]
+    apart = [utility_of(Certified().solve(ladder.take([step]))[0]) for step in range(len(tolerances))]
+    assert [u is None for u in together] == [u is None for u in apart]
+    found = [u for u in together if u is not None]
+    np.testing.assert_allclose(found, [u for u in apart if u is not None], atol=1e-9)
+    assert (np.diff(found) >= -1e-9).all()
+
+
+@settings(max_examples=25)
+@given(seed=seeds, n=st.integers(2, 40), k=st.integers(1, 2))
+def test_a_weight_of_three_is_three_copies(seed, n, k):
+    problem = random_problem(seed, n=n, k=k)
+    copies = np.random.default_rng(seed).integers(1, 4, n)
+    share = copies / copies.sum() * n
+    weighted = Problem(
+        problem.margin, problem.contrasts, problem.gain * share, problem.effects * share[:, None], problem.lower,
+        problem.upper, problem.offset,
+    )  # fmt: skip
+    rows = np.repeat(np.arange(n), copies)
+    scale = n / copies.sum()
+    copied = Problem(
+        problem.margin[rows], problem.contrasts[rows], problem.gain[rows] * scale, problem.effects[rows] * scale,
+        problem.lower, problem.upper, problem.offset,
+    )  # fmt: skip
+    first, second = Certified().solve(weighted)[0], Certified().solve(copied)[0]
+    assert (utility_of(first) is None) == (utility_of(second) is None)
+    if utility_of(first) is not None:
+        assert utility_of(first) == pytest.approx(utility_of(second), abs=1e-9)
+
+
+@settings(max_examples=25)
+@given(seed=seeds, kind=kinds, n=st.integers(2, 60))
+def test_the_returned_point_is_strictly_inside_its_cell(seed, kind, n):
+    problem = random_problem(seed, n=n, k=2, kind=kind)
+    result = Certified().solve(problem)[0]
+    if isinstance(result, NoRule):
+        return
+    z = np.array(result.z)
+    size = np.maximum(np.abs(problem.margin), np.abs(problem.contrasts * z).max(axis=1))
+    crossed = np.abs(problem.contrasts).max(axis=1) > 1e-15 * np.abs(problem.margin)
+    assert (np.abs(problem.margin - problem.contrasts @ z)[crossed] > 1e-13 * size[crossed]).all()
+
+
+@settings(max_examples=20)
+@given(seed=seeds, n=st.integers(2, 60))
+def test_shuffling_the_rows_changes_nothing(seed, n):
+    problem = random_problem(seed, n=n, k=2)
+    order = np.random.default_rng(seed).permutation(n)
+    shuffled = Problem(
+        problem.margin[order], problem.contrasts[order], problem.gain[order], problem.effects[order], problem.lower,
+        problem.upper, problem.offset,
+    )  # fmt: skip
+    first, second = utility_of(Certified().solve(problem)[0]), utility_of(Certified().solve(shuffled)[0])
+    assert (first is None) == (second is None)
+    if first is not None:
+        assert first == pytest.approx(second, abs=1e-9)
+
+
+def test_the_same_problem_gives_the_same_bits():
+    problem = random_problem(3, n=500, k=2, tolerance=0.05)
+    assert Certified().solve(problem)[0] == Certified().solve(problem)[0]
+
+
+def test_a_gap_that_was_asked_for_is_kept():
+    problem = random_problem(5, n=2000, k=2, tolerance=0.1)
+    exact = Certified().solve(problem)[0]
+    loose = Certified(gap=0.01).solve(problem)[0]
+    assert loose.nodes < exact.nodes
+    assert loose.gap <= 0.01 + 1e-9
+    assert loose.utility <= exact.utility <= loose.upper_bound + 1e-9
+
+
+def test_a_budget_of_nodes_or_seconds_is_honoured_and_leaves_a_true_bound():
+    problem = random_problem(7, n=1500, k=4, tolerance=0.1)
+    few = Certified(max_nodes=200).solve(problem)[0]
+    assert few.nodes < 20_000
+    timed = Certified(max_seconds=1.0).solve(problem)[0]
+    assert timed.seconds < 1.3
+    longer = Certified(max_seconds=3.0).solve(problem)[0]
+    assert longer.utility <= min(few.upper_bound, timed.upper_bound) + 1e-9
+    assert timed.status in ("gap", "optimal", "found")
+
+
+def test_a_million_identical_rows_are_one_plane():
+    n = 1_000_000
+    margin, contrasts = np.full(n, 0.3), np.full((n, 2), 0.5)
+    problem = Problem(
+        margin, contrasts, np.full(n, 1 / n), np.zeros((n, 2)), np.full(2, -0.1), np.full(2, 0.1), 0.0
+    )
+    result = Certified().solve(problem)[0]
+    assert result.utility == pytest.approx(1.0)
+    assert result.nodes < 100
+
+
+@pytest.mark.parametrize("options", [{"gap": -0.1}, {"gap": np.nan}, {"max_nodes": 0}, {"max_seconds": "soon"}])
+def test_nonsense_options_are_refused(options):
+    with pytest.raises(InputError):
+        Certified(**options)
