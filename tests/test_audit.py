@@ -252,6 +252,12 @@ def test_an_empty_cell_leaves_the_verdict_open_and_says_how_to_begin():
     assert "the group b with a positive label has 0 rows; begin with 385" in str(found)
 
 
+def test_an_empty_cell_under_a_bound_without_tolerance_is_named():
+    floor = MinimumRate("tpr", 0.5)
+    found = audit([0, 1] * 50 + [0] * 100, [0, 1] * 100, ["a"] * 100 + ["b"] * 100, criterion=floor)
+    assert "minimum_rate(tpr, 0.5): the group b with a positive label has no rows" in str(found)
+
+
 def test_an_empty_cell_does_not_hide_a_gap_between_the_others():
     y = [1] * 400 + [0] * 100
     decisions = [1] * 200 + [0] * 200 + [0] * 100
@@ -415,9 +421,11 @@ EXPECTED = [
     "accuracy 1.000 (0.963 to 1.000)",
     "",
     "group",
-    "  group  rows  negative  positive  selection rate          true positive rate      false positive rate     accuracy",
-    "  F      50    25        25        0.500 (0.366 to 0.634)  1.000 (0.867 to 1.000)  0.000 (0.000 to 0.133)  1.000 (0.929 to 1.000)",
-    "  M      50    25        25        0.500 (0.366 to 0.634)  1.000 (0.867 to 1.000)  0.000 (0.000 to 0.133)  1.000 (0.929 to 1.000)",
+    "  group  rows  negative  positive  selection rate     true positive rate  false positive rate  accuracy",
+    "  F      50    25        25        0.500 0.366-0.634  "
+    "1.000 0.867-1.000   0.000 0.000-0.133    1.000 0.929-1.000",
+    "  M      50    25        25        0.500 0.366-0.634  "
+    "1.000 0.867-1.000   0.000 0.000-0.133    1.000 0.929-1.000",
     "  selection ratio, lowest to highest: 1.000 (0.677 to 1.000)",
     "",
     "verdicts on group",

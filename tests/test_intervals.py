@@ -301,13 +301,9 @@ def test_as_many_rows_as_said_settle_the_verdict_and_somewhat_fewer_do_not():
     ):
         needed = intervals.rows_needed(successes, trials, tolerance)
         rates = np.array(successes) / trials
-        joint = intervals.simultaneous_quantile(intervals.pairs_of(len(rates)), successes, trials)
         verdicts = []
-        for size in (needed, 0.95 * needed):
-            counts_at = intervals.pairs_of(len(rates)), rates * size, size
-            least, most = intervals.distance_interval(
-                *counts_at, (0.0, 0.0), (intervals.normal_quantile(0.95), joint)
-            )
+        for size in (1.03 * needed, 0.95 * needed):
+            least, most = intervals.gap_interval(rates * size, size)
             verdicts.append(most <= tolerance or least > tolerance)
         assert verdicts == [True, False]
 

@@ -116,6 +116,22 @@ def test_all_of_fairlearns_rate_comparisons_are_here():
     assert set(theirs) <= set(metrics.__all__)
 
 
+@pytest.mark.parametrize("agg", ["worst_case", "mean"])
+@pytest.mark.parametrize("method", ["between_groups", "to_overall"])
+@pytest.mark.parametrize("y_pred", [[0, 0, 1, 0, 0, 1, 1, 0], [1, 0, 0, 0, 1, 1, 0, 0], [0] * 8])
+def test_a_ratio_of_nothing_to_nothing_is_handled_as_in_fairlearn(y_pred, method, agg):
+    y_true, groups = [1, 1, 0, 0, 1, 1, 0, 0], list("aaaabbbb")
+    ours, theirs = both(
+        "equalized_odds_ratio", y_true, y_pred, sensitive_features=groups, method=method, agg=agg
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    no_true_positive = [0, 0, 1, 0, 0, 0, 1, 1]
+    ours, theirs = both(
+        "equalized_odds_ratio", y_true, no_true_positive, sensitive_features=groups, method=method, agg=agg
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
 def test_predictive_equality_is_the_comparison_of_false_positive_rates():
     y_true, y_pred = [0, 0, 0, 0, 1, 0], [1, 0, 0, 1, 1, 1]
     options = {"sensitive_features": list("aaabbb")}

@@ -10,6 +10,7 @@ from evenhand._version import __version__
 if TYPE_CHECKING:
     from evenhand import datasets, metrics, search
     from evenhand.audit import Audit, audit
+    from evenhand.classifier import FairClassifier
     from evenhand.criteria import (
         Criterion,
         DemographicParity,
@@ -39,6 +40,7 @@ _HOMES = {
     "EqualizedOdds": "criteria",
     "EvenhandError": "errors",
     "EvenhandWarning": "errors",
+    "FairClassifier": "classifier",
     "Frontier": "frontier",
     "InfeasibleError": "errors",
     "InputError": "errors",
@@ -67,6 +69,7 @@ __all__ = [
     "EqualizedOdds",
     "EvenhandError",
     "EvenhandWarning",
+    "FairClassifier",
     "Frontier",
     "InfeasibleError",
     "InputError",

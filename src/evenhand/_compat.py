@@ -1,4 +1,4 @@
-"""The parts of scikit-learn that are not public but that every careful estimator uses, imported in one place."""
+"""The parts of scikit-learn that are not public but that estimators cannot do without, in one place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt
 from sklearn.utils.metadata_routing import _routing_enabled
 from sklearn.utils.validation import _num_samples
 
-__all__ = ["HasMethods", "Interval", "RealNotInt", "num_samples", "routing_enabled", "safe_indexing", "validated"]
+__all__ = [
+    "HasMethods",
+    "Interval",
+    "RealNotInt",
+    "num_samples",
+    "routing_enabled",
+    "safe_indexing",
+    "validated",
+]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -64,6 +64,7 @@ _PARITIES: tuple[Criterion, ...] = (
 )  # fmt: skip
 _FOUR_FIFTHS = SelectionRatio(0.8)
 _NAMES = ("y", "decisions_or_scores")
+_MANY = 100.0  # so many times the rows stand for a large sample, in which the joint quantile no longer grows
 _RATE_LABELS = {"selection_rate": None, "true_positive_rate": 1, "false_positive_rate": 0}
 
 
@@ -132,8 +133,8 @@ class Shortage:
 class Verdict:
     """A criterion's gap, the tolerance, and what follows from the gap's interval.
 
-    The gap is how far the rates are outside the criterion's bounds: for a parity the largest difference between
-    two groups; for ``selection_ratio(0.8)`` the most by which a rate falls short of 0.8 times another.
+    The gap is how far the rates are outside the criterion's bounds: for a parity the largest difference
+    between two groups; for ``selection_ratio(0.8)`` the most by which a rate is below 0.8 times another.
     """
 
     criterion: str
@@ -480,10 +481,13 @@ class _System:
         self.matrix = sparse.csr_array((coefficients, (rows, columns)), shape=shape)
         self.successes, self.trials, self.rows = _event_counts(self.events, cells, everyone)
         self.bounds = np.array([b.lower for b in constraints]), np.array([b.upper for b in constraints])
-        joint = simultaneous_quantile(
-            self.matrix, self.successes, self.trials, settings.confidence, random_state=settings.random_state
-        )
-        self.quantiles = normal_quantile(settings.confidence), joint
+        self.settings = settings
+
+    @functools.cached_property
+    def gap(self) -> Estimate:
+        """The largest distance of a combination from its bounds."""
+        known = self.distances[~np.isnan(self.distances)]
+        return Estimate(float(known.max()) if known.size else None, *self.interval(1.0, self.quantiles(1.0)))
 
     @functools.cached_property
     def distances(self) -> FloatArray:
@@ -494,25 +498,23 @@ class _System:
         outside = np.maximum(np.maximum(self.bounds[0] - values, values - self.bounds[1]), 0.0)
         return np.where(abs(self.matrix) @ empty > 0.0, np.nan, outside)
 
-    @functools.cached_property
-    def gap(self) -> Estimate:
-        """The largest distance."""
-        known = self.distances[~np.isnan(self.distances)]
-        return Estimate(float(known.max()) if known.size else None, *self.interval(1.0))
+    def quantiles(self, factor: float) -> tuple[float, float]:
+        """Return the normal quantiles for one and for all combinations, with so many times the rows."""
+        confidence, seed = self.settings.confidence, self.settings.random_state
+        counts = self.successes * factor, self.trials * factor
+        return normal_quantile(confidence), simultaneous_quantile(
+            self.matrix, *counts, confidence, random_state=seed
+        )
 
-    def interval(self, factor: float) -> tuple[float, float]:
+    def interval(self, factor: float, quantiles: tuple[float, float]) -> tuple[float, float]:
         """Return the interval of the largest distance, with so many times the rows."""
         counts = self.successes * factor, self.trials * factor
-        return distance_interval(self.matrix, *counts, self.bounds, self.quantiles)
-
-    def outcome(self, tolerance: float, factor: float = 1.0) -> Outcome:
-        """Return the verdict, with so many times the rows."""
-        least, most = self.interval(factor)
-        return "pass" if most <= tolerance else "fail" if least > tolerance else "insufficient evidence"
+        return distance_interval(self.matrix, *counts, self.bounds, quantiles)
 
     def shortage(self, tolerance: float, rows: int) -> Shortage:
         """Return what it would take to settle an undecided verdict."""
-        _, low, high = linear_intervals(self.matrix, self.successes, self.trials, self.quantiles[0])
+        single, joint = self.quantiles(_MANY)
+        _, low, high = linear_intervals(self.matrix, self.successes, self.trials, single)
         open_ = (low < self.bounds[0] - tolerance) | (high > self.bounds[1] + tolerance)
         if self.gap.value is not None and self.gap.value > tolerance and not np.isnan(self.distances).any():
             open_ = self.distances == self.gap.value
@@ -520,12 +522,18 @@ class _System:
         index = int(involved[np.argmin(self.trials[involved])])
         event, have = self.events[index], int(self.rows[index])
         if self.trials.min() <= 0.0:
-            enough = math.ceil((self.quantiles[0] / (2.0 * tolerance)) ** 2) if tolerance > 0.0 else None
+            enough = math.ceil((single / (2.0 * tolerance)) ** 2) if tolerance > 0.0 else None
             return Shortage(None, event.group, event.label, have, enough)
-        factor = settling_factor(lambda f: self.outcome(tolerance, f) != "insufficient evidence")
+        factor = settling_factor(
+            lambda f: _outcome(*self.interval(f, (single, joint)), tolerance) != "insufficient evidence"
+        )
         if factor is None:
             return Shortage(None, event.group, event.label, have, None)
         return Shortage(math.ceil(rows * factor), event.group, event.label, have, math.ceil(have * factor))
+
+
+def _outcome(least: float, most: float, tolerance: float) -> Outcome:
+    return "pass" if most <= tolerance else "fail" if least > tolerance else "insufficient evidence"
 
 
 def _event_counts(
@@ -553,7 +561,7 @@ def _judge(
         system = _System(bounds, cells, everyone, settings)
         own = bounds[0].tolerance
         tolerance = settings.tolerance if own is None else own
-        outcome = system.outcome(tolerance)
+        outcome = _outcome(system.gap.lower, system.gap.upper, tolerance)
         rows = int((everyone if attribute is None else cells[attribute]).rows.sum())
         shortage = system.shortage(tolerance, rows) if outcome == "insufficient evidence" else None
         yield Verdict(_name(criterion), attribute, system.gap, tolerance, outcome, shortage)
@@ -603,13 +611,15 @@ def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
     for name, group in zip(_names(g.group for g in attribute.groups), attribute.groups, strict=True):
         counts = [f"{count:,}" for count in (group.rows, group.negatives or 0, group.positives or 0)]
         rates = group.selection_rate, group.true_positive_rate, group.false_positive_rate, group.accuracy
-        rows.append([name, *counts, *("" if rate is None else _shown(rate) for rate in rates)])
+        rows.append([name, *counts, *("" if rate is None else _brief(rate) for rate in rates)])
     return rows if labelled else [[row[0], row[1], row[4]] for row in rows]
 
 
 def _advice(shortage: Shortage) -> str:
     where = "all rows" if shortage.group is None else f"the group {_printable(shortage.group)}"
     label = "" if shortage.label is None else f" with a {('negative', 'positive')[shortage.label]} label"
+    if shortage.cell_needed is None and shortage.cell_rows == 0:
+        return f"{where}{label} has no rows"
     if shortage.cell_needed is None:
         return "the gap is so close to the tolerance that more rows are not expected to settle it"
     if shortage.rows_needed is None:
@@ -624,6 +634,12 @@ def _shown(estimate: Estimate) -> str:
     if estimate.value is None:
         return "no rows"
     return f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
+
+
+def _brief(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "no rows"
+    return f"{estimate.value:.3f} {estimate.lower:.3f}-{estimate.upper:.3f}"
 
 
 def _names(groups: Iterable[Hashable]) -> list[str]:

@@ -28,7 +28,7 @@ from evenhand.inputs import FloatArray
 Interval = tuple[FloatArray, FloatArray]
 
 _RESAMPLES = 4000
-_MOST_RESAMPLED = 2000
+_MOST_RESAMPLED = 600
 _NEGLIGIBLE = 1e-10
 _NUISANCE_SHARE = 0.02
 _CELLS, _SPLITS = 24, 4
@@ -320,7 +320,7 @@ def simultaneous_quantile(
     bootstrapped maximum would be no interval: the largest of several noisy gaps is too large on average, and
     that of a resample more so.) Rates are drawn towards one half as in Wilson's interval, so that a rate of 0
     or 1 varies too. The result lies between the quantiles for one combination and for Bonferroni's
-    correction, which is used as it is for more than 2,000 combinations.
+    correction, which is used as it is for more than 600 combinations.
 
     Parameters
     ----------
@@ -496,7 +496,7 @@ def rows_needed(
     """
     s, n = _read_rates(successes, trials)
     pairs = pairs_of(len(n))
-    joint = simultaneous_quantile(pairs, s, n, confidence, random_state=random_state)
+    joint = simultaneous_quantile(pairs, 100.0 * s, 100.0 * n, confidence, random_state=random_state)
     quantiles = normal_quantile(confidence, one_sided=one_sided), joint
 
     def settled(factor: float) -> bool:
@@ -617,7 +617,7 @@ def gap_within(
 def _ordered_pairs(successes: Sequence[int], trials: Sequence[int], confidence: float) -> list[_Contrast]:
     s, n = _read_rates(*_read_whole(successes, trials))
     pairs = [
-        _Contrast((1.0, -1.0), (s[a], s[b]), (n[a], n[b]), confidence)
+        _facing_the_larger((1.0, -1.0), s[[a, b]], n[[a, b]], confidence)[1]
         for a, b in itertools.permutations(range(len(n)), 2)
     ]
     return sorted(pairs, key=lambda pair: -pair.limit)
@@ -646,7 +646,24 @@ def _read_combination(
         s, constant, second = np.array([s[0], n[1] - s[1]]), second, -second
     elif first < 0.0:
         s, constant, first = np.array([n[0] - s[0], s[1]]), first, -first
-    return constant, _Contrast((first, second), (s[0], s[1]), (n[0], n[1]), check_confidence(confidence))
+    rest, contrast = _facing_the_larger((first, second), s, n, confidence)
+    return constant + rest, contrast
+
+
+def _facing_the_larger(
+    coefficients: tuple[float, float], successes: FloatArray, trials: FloatArray, confidence: float
+) -> tuple[float, _Contrast]:
+    """Return a constant and the contrast whose second rate has the most trials, so that its range is narrow.
+
+    The other way round the same contrast is one of complements: c_a p_a + c_b p_b is
+    c_a + c_b - c_b (1 - p_b) - c_a (1 - p_a).
+    """
+    constant = 0.0
+    if trials[0] > trials[1]:
+        constant, coefficients = sum(coefficients), (-coefficients[1], -coefficients[0])
+        successes, trials = (trials - successes)[::-1], trials[::-1]
+    level = check_confidence(confidence)
+    return constant, _Contrast(coefficients, (successes[0], successes[1]), (trials[0], trials[1]), level)
 
 
 @dataclass(frozen=True)

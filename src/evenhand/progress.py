@@ -1,4 +1,4 @@
-"""Progress on standard error while models train: a bar where rich is installed, else a line for each model."""
+"""Progress on standard error while models train: a bar where rich is installed, else lines."""
 
 from __future__ import annotations
 

@@ -375,7 +375,9 @@ def _plain_columns(p_group: Any, groups: Groups, n_rows: int) -> dict[str, Float
 def class_array(classes: tuple[Hashable, Hashable]) -> NDArray[Any]:
     """Return the two labels as an array, of objects where NumPy would change them."""
     if len({type(label) for label in classes}) == 1 and isinstance(classes[0], bool | int | float | str):
-        return np.array(classes)
+        plain = np.array(classes)
+        if plain.tolist() == list(classes):
+            return plain
     array = np.empty(2, dtype=object)
     array[:] = classes
     return array

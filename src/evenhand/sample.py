@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -23,7 +23,7 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What ``fit`` was given, read once; X is left as it came, but for sensitive columns that are kept from models."""
+    """What ``fit`` was given, read once; X as the models get it."""
 
     X: Any
     y: NDArray[Any]
@@ -48,12 +48,19 @@ class Sample:
         return values[1 - self.positive_index], values[self.positive_index]
 
     @property
+    def weights(self) -> FloatArray:
+        """Each row's weight, 1 where none was given."""
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    @property
     def counted(self) -> Rows:
         """The rows of positive weight: a row of weight zero is as if it were not there."""
         return np.arange(len(self)) if self.weight is None else np.flatnonzero(self.weight > 0.0)
 
 
-def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
+def read_sample(
+    X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None
+) -> Sample:
     """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
     n = num_samples(X)
     labels = read_target(y)
@@ -62,9 +69,11 @@ def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_
     seen = labels if weights is None else labels[weights > 0.0]
     classes = np.unique(seen)
     if len(classes) < 2:
-        only = f"the class {classes.tolist()[0]!r}" if len(classes) else "no class at all"
-        raise InputError(f"y has {only} among the rows that count: a classifier needs two classes.")
-    return Sample(X, labels, classes, _positive_index(classes, pos_label), read_attributes(attributes, n), weights)
+        only = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
+        raise InputError(f"y has {only}, among the rows that count: a classifier needs two.")
+    return Sample(
+        X, labels, classes, _positive_index(classes, pos_label), read_attributes(attributes, n), weights
+    )
 
 
 def read_target(y: Any) -> NDArray[Any]:
@@ -90,8 +99,10 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
         return 1
     values = classes.tolist()
     if pos_label not in values:
-        raise InputError(f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive.")
-    return values.index(pos_label)
+        raise InputError(
+            f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive."
+        )
+    return int(values.index(pos_label))
 
 
 def read_attributes(sensitive_features: Any, n_rows: int) -> dict[str, Attribute]:
@@ -101,30 +112,26 @@ def read_attributes(sensitive_features: Any, n_rows: int) -> dict[str, Attribute
         unknown = np.flatnonzero(attribute.codes < 0)
         if unknown.size:
             raise InputError(
-                f"The sensitive feature {name!r} is missing in {unknown.size} rows (the first is row {unknown[0]}):"
-                " drop them, or give them a group of their own."
+                f"The sensitive feature {name!r} is missing in {unknown.size} rows (the first is row"
+                f" {unknown[0]}): drop them, or give them a group of their own."
             )
     return attributes
 
 
-def column_of(attribute: Attribute, rows: Rows | slice = slice(None)) -> NDArray[Any]:
-    """Return each row's group as a plain value, of objects where NumPy would change it."""
-    values = np.empty(len(attribute.groups), dtype=object)
-    values[:] = attribute.groups
-    if len({type(group) for group in attribute.groups}) == 1 and isinstance(attribute.groups[0], bool | int | str):
-        values = np.array(attribute.groups)
-    return values[attribute.codes[rows]]
+def _indexable(X: Any) -> Any:
+    """Return a sparse matrix in a format that rows and columns can be taken from."""
+    return X if X.format in ("csr", "csc", "lil") else X.tocsr()
 
 
 def take_rows(X: Any, rows: Rows | None) -> Any:
     """Return some rows of whatever a model takes, in its own type; ``None`` is all of them, untouched."""
     if rows is None:
         return X
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not issparse(X):
         return {name: take_rows(part, rows) for name, part in X.items()}
-    if issparse(X) and X.format not in ("csr", "csc", "lil"):
-        X = X.tocsr()
-    return safe_indexing(X, rows)
+    if not hasattr(X, "__getitem__") and hasattr(X, "__array__"):
+        X = np.asarray(X)
+    return safe_indexing(_indexable(X) if issparse(X) else X, rows)
 
 
 @dataclass(frozen=True)
@@ -138,21 +145,29 @@ class SensitiveColumns:
     @classmethod
     def of(cls, X: Any, columns: Any) -> SensitiveColumns:
         """Look for the columns in X, by name in a frame and by number in an array."""
-        wanted = [columns] if isinstance(columns, str | Integral) else list(columns)
+        wanted: list[Any] = [columns] if isinstance(columns, str | Integral) else list(columns)
         if not wanted or len(set(wanted)) != len(wanted):
-            raise InputError(f"sensitive_columns must name one or more different columns of X; got {columns!r}.")
+            raise InputError(
+                f"sensitive_columns must name one or more different columns of X; got {columns!r}."
+            )
         frame = _as_frame(X)
         if frame is not None:
             missing = [name for name in wanted if name not in frame.columns]
             if missing:
-                raise InputError(f"X has no column {missing[0]!r} (sensitive_columns); it has {list(frame.columns)!r}.")
+                raise InputError(
+                    f"X has no column {missing[0]!r} (sensitive_columns); it has {list(frame.columns)!r}."
+                )
             return cls(tuple(wanted), len(frame.columns), tuple(frame.columns))
-        shape = getattr(X, "shape", ())
+        shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
         if len(shape) != 2:
-            raise InputError("sensitive_columns needs X to be a frame or a two-dimensional array; pass sensitive_features=.")
+            raise InputError(
+                "sensitive_columns needs X to be a frame or a 2-D array; or pass sensitive_features."
+            )
         bad = [j for j in wanted if not isinstance(j, Integral) or not 0 <= int(j) < shape[1]]
         if bad:
-            raise InputError(f"sensitive_columns must be column numbers from 0 to {shape[1] - 1}; got {bad[0]!r}.")
+            raise InputError(
+                f"sensitive_columns must be column numbers from 0 to {shape[1] - 1}; got {bad[0]!r}."
+            )
         return cls(tuple(int(j) for j in wanted), shape[1], None)
 
     @property
@@ -166,7 +181,9 @@ class SensitiveColumns:
         if frame is not None:
             missing = [name for name in self.columns if name not in frame.columns]
             if missing:
-                raise InputError(f"X has no column {missing[0]!r}, which the decisions need (sensitive_at_predict=True).")
+                raise InputError(
+                    f"X has no column {missing[0]!r}, which the decisions need (sensitive_at_predict=True)."
+                )
             found = [as_column(frame.get_column(name), f"column {name!r}") for name in self.columns]
         else:
             if X.shape[1] != self.n_features:
@@ -183,7 +200,7 @@ class SensitiveColumns:
         if X.shape[1] == self.n_features - len(self.columns):
             return X
         kept = [j for j in range(X.shape[1]) if j not in self.columns]
-        return (X.tocsr() if issparse(X) else X)[:, kept]
+        return (_indexable(X) if issparse(X) else X)[:, kept]
 
 
 def _as_frame(X: Any) -> Any:
@@ -192,10 +209,5 @@ def _as_frame(X: Any) -> Any:
 
 
 def _array_column(X: Any, j: int) -> NDArray[Any]:
-    column = X.tocsr()[:, [j]].toarray() if issparse(X) else np.asarray(X[:, j])
+    column = _indexable(X)[:, [j]].toarray() if issparse(X) else np.asarray(X[:, j])
     return column.reshape(-1)
-
-
-def as_groups(values: Sequence[Hashable]) -> str:
-    """Return groups as text for a message."""
-    return ", ".join(repr(value) for value in values)

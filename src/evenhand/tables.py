@@ -57,7 +57,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """
     listed = list(names)
     lower = {entry.lower(): entry for entry in listed}
-    close = list(dict.fromkeys(lower[found] for found in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.55)))
+    close = list(
+        dict.fromkeys(
+            lower[found] for found in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.55)
+        )
+    )
     shown = ", ".join(map(repr, listed[:12])) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
     guess = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{guess}There are: {shown}." if listed else "There are none."
@@ -80,7 +84,9 @@ class Source:
             if times == 0:
                 raise InputError(f"{self.path} has no column {name!r}. {nearest(name, self.names)}")
             if times > 1:
-                raise InputError(f"{self.path} has {times} columns called {name!r}: rename them, so that one can be meant.")
+                raise InputError(
+                    f"{self.path} has {times} columns called {name!r}: rename them, so that one can be meant."
+                )
 
 
 @contextlib.contextmanager
@@ -101,11 +107,17 @@ def _plain_errors(path: Path) -> Iterator[None]:
         if len(reason) > 300:
             reason = reason[:300] + " ..."
         hint = " Is it UTF-8?" if "UTF8" in reason or "utf-8" in reason.lower() else ""
-        raise InputError(f"{path} cannot be read as {format_of(path)}: {reason or type(error).__name__}.{hint}") from None
+        raise InputError(
+            f"{path} cannot be read as {format_of(path)}: {reason or type(error).__name__}.{hint}"
+        ) from None
 
 
 def open_table(
-    path: str | os.PathLike[str], *, columns: Sequence[str] | None = None, numbers: Sequence[str] = (), verbatim: bool = False
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    numbers: Sequence[str] = (),
+    verbatim: bool = False,
 ) -> Source:
     """Open a table for reading in batches.
 
@@ -143,14 +155,18 @@ def _guarded(path: Path, make: Callable[[], Iterator[Any]]) -> Callable[[], Iter
     return batches
 
 
-def _open_parquet(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+def _open_parquet(
+    path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool
+) -> Source:
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
     schema = file.schema_arrow
 
     def batches() -> Iterator[Any]:
-        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=None if columns is None else list(columns))
+        yield from file.iter_batches(
+            batch_size=BATCH_ROWS, columns=None if columns is None else list(columns)
+        )
 
     return Source(path, tuple(schema.names), schema, file.metadata.num_rows, _guarded(path, batches))
 
@@ -161,7 +177,9 @@ def _open_arrow(path: Path, columns: Sequence[str] | None, numbers: Sequence[str
     with path.open("rb") as file:
         begin = file.read(6)
     if begin[:4] == b"FEA1":
-        raise InputError(f"{path} is in the old Feather format, version 1: write it again as version 2 or as Parquet.")
+        raise InputError(
+            f"{path} is in the old Feather format, version 1: write it again as version 2 or as Parquet."
+        )
     stream = not begin.startswith(b"ARROW1")
     reader = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
 
@@ -197,7 +215,7 @@ def _open_csv(path: Path, columns: Sequence[str] | None, numbers: Sequence[str],
     def open_reader() -> Any:
         return pa_csv.open_csv(path, read_options=reading, convert_options=options)
 
-    if columns is not None and not set(columns) <= set(names) or len(set(names)) < len(names):
+    if (columns is not None and not set(columns) <= set(names)) or len(set(names)) < len(names):
         return Source(path, names, None, None, _guarded(path, open_reader))
     with open_reader() as reader:
         schema = reader.schema
@@ -235,7 +253,9 @@ def values_of(table: Any, name: str) -> NDArray[Any]:
         try:
             column = column.cast(pa.string())
         except pa.ArrowException:
-            raise InputError(f"The column {name!r} has values of type {kind}: text, numbers or booleans are needed.") from None
+            raise InputError(
+                f"The column {name!r} has values of type {kind}: text, numbers or booleans are needed."
+            ) from None
     if simple and column.null_count and not pa.types.is_floating(kind):
         array = np.empty(len(column), dtype=object)
         array[:] = column.to_pylist()
@@ -259,7 +279,12 @@ def numbers_of(table: Any, name: str) -> FloatArray:
         where = pc.index(pc.is_null(column), True).as_py()
         raise InputError(f"The column {name!r} has no value in row {where} ({column.null_count} such rows).")
     kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)):
+    if not (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    ):
         first = column[0].as_py() if len(column) else None
         raise InputError(f"The column {name!r} must hold numbers; it holds {kind} values, such as {first!r}.")
     if pa.types.is_boolean(kind):
@@ -281,7 +306,9 @@ def value_from_text(text: str, values: Iterable[Hashable], what: str) -> Hashabl
             if isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value:
                 return value
     for value in listed:
-        if isinstance(value, bool) and text.lower() in ({"true", "1", "yes"} if value else {"false", "0", "no"}):
+        if isinstance(value, bool) and text.lower() in (
+            {"true", "1", "yes"} if value else {"false", "0", "no"}
+        ):
             return value
     raise InputError(f"{what} has no value {text!r}. {nearest(text, map(str, listed))}")
 

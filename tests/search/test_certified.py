@@ -61,7 +61,7 @@ def test_certified_search_equals_all_pairs_of_lines(seed, kind, n):
     assert_same_optimum(problem, best_by_all_pairs_of_lines(problem))
 
 
-@pytest.mark.parametrize(("seed", "kind"), enumerate(KINDS))
+@pytest.mark.parametrize(("seed", "kind"), list(enumerate(KINDS)))
 def test_certified_search_equals_all_pairs_of_400_lines(seed, kind):
     problem = random_problem(seed, n=400, k=2, kind=kind, tolerance=[0.3, 0.05, 0.01, 0.002, 0.02, 0.1][seed])
     assert_same_optimum(problem, best_by_all_pairs_of_lines(problem))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import warnings
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +28,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     paper: ClassVar[str]
 
     def _read(self, y: Any, sensitive_features: Any) -> tuple[Codes, Codes]:
-        """Set ``classes_`` and ``groups_``; return each row's label (1: the second class) and group as codes."""
+        """Set ``classes_`` and ``groups_``; return each row's label (1: positive) and group as codes."""
         targets = read_targets(y, _length(y))
         if len(targets.classes) != 1 or len(targets.classes[0]) != 2:
             found = [len(classes) for classes in targets.classes]
@@ -81,6 +83,15 @@ def parity_labels(criterion: str | Criterion) -> tuple[int | None, ...]:
     if not labels:
         raise InputError(f"this baseline knows parity criteria only (dp, eo, eop, pe); got {criterion!r}.")
     return tuple(labels)
+
+
+@contextmanager
+def quiet_fairlearn() -> Iterator[None]:
+    """Hide what pandas has to say to fairlearn: nobody who calls evenhand can act on it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def _length(y: Any) -> int:

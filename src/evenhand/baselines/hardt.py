@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from evenhand.baselines._base import FloatArray, ScoreBaseline, parity_labels
+from evenhand.baselines._base import FloatArray, ScoreBaseline, parity_labels, quiet_fairlearn
 from evenhand.criteria import Criterion, check_tolerance
 from evenhand.errors import InputError
 
@@ -36,6 +36,9 @@ class _ScoreColumn(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
+    def fit(self, X: Any, y: Any = None) -> _ScoreColumn:
+        return self
+
     def predict(self, X: Any) -> FloatArray:
         return np.asarray(X, dtype=np.float64)[:, 0]
 
@@ -46,7 +49,7 @@ class GroupThresholds(ScoreBaseline):
     Parameters
     ----------
     estimator : classifier
-        It gives the scores. Wrapped in FrozenEstimator it stays as it is, and ``fit`` sees the validation set.
+        It gives the scores. In a FrozenEstimator it stays as it is, and ``fit`` sees the validation set.
     criterion : str or Criterion, default="equalized_odds"
         Any parity criterion.
     tolerance : float, default=0.0
@@ -119,7 +122,7 @@ class GroupThresholds(ScoreBaseline):
         labels, groups = self._read(y, sensitive_features)
         _check_cells(labels, groups, self.groups_)
         scores = self._fit_scores(X, y)
-        self.optimizer_ = ThresholdOptimizer(
+        optimizer = ThresholdOptimizer(
             estimator=_ScoreColumn(),
             constraints=constraint,
             objective="accuracy_score",
@@ -127,7 +130,9 @@ class GroupThresholds(ScoreBaseline):
             prefit=True,
             predict_method="predict",
             tol=tolerance if tolerance > 0.0 else None,
-        ).fit(scores[:, None], labels, sensitive_features=groups)
+        )
+        with quiet_fairlearn():
+            self.optimizer_ = optimizer.fit(scores[:, None], labels, sensitive_features=groups)
         return self
 
     def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
@@ -135,18 +140,19 @@ class GroupThresholds(ScoreBaseline):
         check_is_fitted(self)
         scores = self._scores(X)
         groups = self._encode_groups(sensitive_features, len(scores))
-        mass: FloatArray = self.optimizer_._pmf_predict(scores[:, None], sensitive_features=groups)
+        with quiet_fairlearn():
+            mass: FloatArray = self.optimizer_._pmf_predict(scores[:, None], sensitive_features=groups)
         return mass
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
         """Return the decisions, random where the thresholds are."""
         check_is_fitted(self)
         scores = self._scores(X)
-        decisions = self.optimizer_.predict(
-            scores[:, None],
-            sensitive_features=self._encode_groups(sensitive_features, len(scores)),
-            random_state=self.random_state,
-        )
+        groups = self._encode_groups(sensitive_features, len(scores))
+        with quiet_fairlearn():
+            decisions = self.optimizer_.predict(
+                scores[:, None], sensitive_features=groups, random_state=self.random_state
+            )
         chosen: NDArray[Any] = self.classes_[np.asarray(decisions, dtype=np.intp)]
         return chosen
 

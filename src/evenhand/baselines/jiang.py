@@ -33,14 +33,14 @@ from evenhand.errors import InfeasibleError, InputError
 def quantile(scores: FloatArray, u: FloatArray) -> FloatArray:
     """Return the quantiles of sorted scores at u, linear between the middles of the steps."""
     middles = (np.arange(len(scores)) + 0.5) / len(scores)
-    return np.interp(u, middles, scores)
+    return np.asarray(np.interp(u, middles, scores))
 
 
-def rank(scores: FloatArray, s: FloatArray, position: FloatArray | float = 0.5) -> FloatArray:
+def rank(scores: FloatArray, s: FloatArray, position: FloatArray) -> FloatArray:
     """Return F(s) in sorted scores; equal scores share a step, and ``position`` says where in it."""
     below = np.searchsorted(scores, s, side="left") / len(scores)
     up_to = np.searchsorted(scores, s, side="right") / len(scores)
-    return below + position * (up_to - below)
+    return np.asarray(below + position * (up_to - below), dtype=np.float64)
 
 
 def barycentre(scores: Sequence[FloatArray], u: FloatArray, target: str) -> FloatArray:
@@ -79,7 +79,7 @@ def smallest_strength(
     if not met.size:
         best = float(gaps[held].min())
         raise InfeasibleError(
-            f"no part of the way to the barycentre has a gap of {tolerance} or less; the smallest is {best:.4g}.",
+            f"no part of the way to the barycentre has a gap of {tolerance} or less; the least: {best:.4g}.",
             smallest_tolerance=best,
         )
     first = int(met[0])
@@ -94,7 +94,7 @@ class WassersteinBarycentre(ScoreBaseline):
     Parameters
     ----------
     estimator : classifier
-        It gives the scores. Wrapped in FrozenEstimator it stays as it is, and ``fit`` sees the validation set.
+        It gives the scores. In a FrozenEstimator it stays as it is, and ``fit`` sees the validation set.
     strength : float, default=1.0
         How far every score moves: 0 is the base model, 1 is equal distributions.
     tolerance : float, default=None
@@ -201,11 +201,11 @@ class WassersteinBarycentre(ScoreBaseline):
         return decided
 
     def _transport(self, scores: FloatArray, groups: Codes) -> FloatArray:
-        position: FloatArray | float = 0.5
+        position = np.full(len(scores), 0.5)
         if self.spread_ties:
             position = check_random_state(self.random_state).uniform(size=len(scores))
         u = np.empty(len(scores))
         for code, known in enumerate(self.scores_):
             rows = groups == code
-            u[rows] = rank(known, scores[rows], position if np.isscalar(position) else position[rows])
+            u[rows] = rank(known, scores[rows], position[rows])
         return barycentre(self.scores_, u, self.target)

@@ -26,7 +26,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from evenhand.baselines._base import Baseline, FloatArray, parity_labels
+from evenhand.baselines._base import Baseline, FloatArray, parity_labels, quiet_fairlearn
 from evenhand.criteria import Criterion, check_tolerance
 
 _CONSTRAINTS = {
@@ -114,23 +114,27 @@ class Reductions(Baseline):
         constraint = _CONSTRAINTS[parity_labels(self.criterion)]
         bound = check_tolerance(self.tolerance) / 2.0
         labels, groups = self._read(y, sensitive_features)
-        self.mitigator_ = ExponentiatedGradient(
+        mitigator = ExponentiatedGradient(
             clone(self.estimator),
             constraint(difference_bound=bound),
             eps=self.eps,
             max_iter=self.max_iter,
-        ).fit(X, labels, sensitive_features=groups)
+        )
+        with quiet_fairlearn():
+            self.mitigator_ = mitigator.fit(X, labels, sensitive_features=groups)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each decision: the share of the mixture that decides so."""
         check_is_fitted(self)
-        mass: FloatArray = np.clip(self.mitigator_._pmf_predict(X), 0.0, 1.0)
+        with quiet_fairlearn():
+            mass: FloatArray = np.clip(self.mitigator_._pmf_predict(X), 0.0, 1.0)
         return mass
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the decisions of a classifier drawn from the mixture, row by row."""
         check_is_fitted(self)
-        decided = self.mitigator_.predict(X, random_state=check_random_state(self.random_state))
+        with quiet_fairlearn():
+            decided = self.mitigator_.predict(X, random_state=check_random_state(self.random_state))
         chosen: NDArray[Any] = self.classes_[np.asarray(decided, dtype=np.intp)]
         return chosen

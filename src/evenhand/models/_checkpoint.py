@@ -17,6 +17,30 @@ from evenhand.errors import InputError
 
 FORMAT = 1
 
+# These say how to run, not what to compute: they may change between a kill and its resumption.
+HOW = frozenset({"checkpoint", "save_every", "verbose", "device", "workers"})
+
+
+def open_checkpoint(
+    directory: str | Path | None, name: str, settings: Mapping[str, Any], arrays: Iterable[Any]
+) -> Checkpoint | None:
+    """Return the checkpoint of a training with these parameters and data; None without a directory."""
+    if directory is None:
+        return None
+    return Checkpoint(Path(directory), fingerprint(name, _deciding(settings), arrays))
+
+
+def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that decide the result, those of nested estimators included."""
+    kept = {name: value for name, value in settings.items() if name not in HOW}
+    if not isinstance(kept.get("random_state"), int | np.integer):
+        # Without a number for a seed, the seed of the first run is in the file.
+        kept.pop("random_state", None)
+    return {
+        name: _deciding(value.get_params(deep=False)) if hasattr(value, "get_params") else value
+        for name, value in kept.items()
+    }
+
 
 def fingerprint(name: str, settings: Mapping[str, object], arrays: Iterable[Any]) -> str:
     """Return a text that two trainings share exactly when they must end in the same parameters."""

@@ -16,15 +16,12 @@ from torch.nn import Module
 
 from evenhand.errors import InputError
 from evenhand.inputs import read_weights
-from evenhand.models._checkpoint import Checkpoint, fingerprint
+from evenhand.models._checkpoint import open_checkpoint
 from evenhand.models._data import Examples, Inputs, stratified_holdout
 from evenhand.models._labels import Targets, decode, encode_like, read_targets
 from evenhand.models._net import Net, seeded, threads
 
 FloatArray = NDArray[np.float64]
-
-# These say how to run, not what to compute: they may change between a kill and its resumption.
-_HOW = frozenset({"checkpoint", "save_every", "verbose", "device", "workers", "random_state"})
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -95,7 +92,12 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight: FloatArray,
         held: tuple[Inputs, NDArray[np.int64]] | None,
     ) -> Any:
-        checkpoint = self._open_checkpoint(inputs, targets, weight, held)
+        content = [self._content(inputs), targets.codes, weight]
+        if held is not None:
+            content += [self._content(held[0]), held[1]]
+        checkpoint = open_checkpoint(
+            self.checkpoint, type(self).__name__, self.get_params(deep=False), content
+        )
         saved = None if checkpoint is None else checkpoint.load()
         seed = self._draw_seed() if saved is None else saved["seed"]
         rows = np.arange(len(inputs))
@@ -174,23 +176,6 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _head_classes(self) -> list[NDArray[Any]]:
         return self.classes_ if isinstance(self.classes_, list) else [self.classes_]
-
-    def _open_checkpoint(
-        self,
-        inputs: Inputs,
-        targets: Targets,
-        weight: FloatArray,
-        held: tuple[Inputs, NDArray[np.int64]] | None,
-    ) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name not in _HOW}
-        if isinstance(self.random_state, int | np.integer):
-            settings["random_state"] = int(self.random_state)
-        arrays = [self._content(inputs), targets.codes, weight]
-        if held is not None:
-            arrays += [self._content(held[0]), held[1]]
-        return Checkpoint(Path(self.checkpoint), fingerprint(type(self).__name__, settings, arrays))
 
     def _draw_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -13,12 +13,22 @@ from evenhand.rule import Rule
 
 POINTS = 900
 BINS = 48
+TURNED_POINTS = 250
 SEEN = 0.85
+REACH = 1.6
+LARGEST_REACH = 8.0
 FURTHEST = 3.0
+NEARLY_ALL = 0.995
+GRID = 41
 
 
 def picture_bias(
-    scores: FloatArray, codes: NDArray[np.intp], groups: Sequence[str], rules: Sequence[Rule], seed: int = 0
+    scores: FloatArray,
+    codes: NDArray[np.intp],
+    groups: Sequence[str],
+    rules: Sequence[Rule],
+    chosen: int,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Return what a chart of bias scores shows, for all rules along a frontier.
 
@@ -32,6 +42,8 @@ def picture_bias(
         The groups' names.
     rules : sequence of Rule
         The rules; only their z and the names of their terms are used.
+    chosen : int
+        The rule that is shown first: the axes are such that its boundary is seen.
     seed : int, default=0
         Which rows are drawn where there are too many to show.
 
@@ -45,20 +57,23 @@ def picture_bias(
     weights = np.array([rule.z for rule in rules])
     common = {"terms": names, "groups": list(groups), "rows": len(scores)}
     if len(names) == 2:
-        return {"kind": "plane", **common, **_plane(scores, codes, weights, seed)}
+        return {"kind": "plane", **common, **_plane(scores, codes, weights, chosen, seed)}
     if len(names) == 1:
-        return {"kind": "histogram", **common, **_histogram(scores[:, 0], codes, len(groups), weights[:, 0])}
+        return {
+            "kind": "histogram",
+            **common,
+            **_histogram(scores[:, 0], codes, len(groups), weights[:, 0], chosen),
+        }
     return {"kind": "projection", **common, **_projection(scores, weights)}
 
 
-def _limit(values: FloatArray, boundaries: FloatArray) -> float:
-    """Return how far an axis goes: most of the rows, and the nearest boundaries, are seen."""
+def _limit(values: FloatArray, weight: float) -> float:
+    """Return how far an axis goes: most of the rows are seen, and the boundary unless it is too far away."""
     sizes = np.abs(values[np.isfinite(values)])
-    far = float(np.quantile(sizes, SEEN)) if len(sizes) else 1.0
-    near = np.sort(boundaries[np.isfinite(boundaries)])
-    reach = 1.6 * float(near[len(near) // 2]) if len(near) else 0.0
-    limit = max(far, min(reach, 2.5 * far))
-    return round_up(limit) if limit > 0.0 else 1.0
+    far = float(np.quantile(sizes, SEEN)) if len(sizes) else 0.0
+    limit = far if far > 0.0 else 1.0
+    reach = REACH / abs(weight) if weight else np.inf
+    return round_up(max(limit, reach) if reach <= LARGEST_REACH * limit else limit)
 
 
 def round_up(value: float) -> float:
@@ -74,53 +89,85 @@ def round_up(value: float) -> float:
     return float(f"{np.ceil(value / size * 2.0) / 2.0 * size:.3g}")
 
 
-def _plane(scores: FloatArray, codes: NDArray[np.intp], weights: FloatArray, seed: int) -> dict[str, Any]:
-    with np.errstate(divide="ignore"):
-        limits = [_limit(scores[:, k], np.abs(1.0 / weights[:, k])) for k in (0, 1)]
+def _plane(
+    scores: FloatArray, codes: NDArray[np.intp], weights: FloatArray, chosen: int, seed: int
+) -> dict[str, Any]:
+    limits, softness = zip(
+        *(_stretched(scores[:, k], float(weights[chosen, k])) for k in (0, 1)), strict=True
+    )
     inside = (np.abs(scores) <= limits).all(axis=1)
-    shown = np.flatnonzero(inside)
-    if len(shown) > POINTS:
-        shown = np.sort(np.random.default_rng(seed).choice(shown, POINTS, replace=False))
+    generator = np.random.default_rng(seed)
+    turned = np.flatnonzero(inside & (np.where(inside[:, None], scores, 0.0) @ weights[chosen] > 1.0))
+    drawn_turned = (
+        turned if len(turned) <= TURNED_POINTS else generator.choice(turned, TURNED_POINTS, replace=False)
+    )
+    others = np.setdiff1d(np.flatnonzero(inside), turned)
+    room = POINTS - len(drawn_turned)
+    drawn_others = others if len(others) <= room else generator.choice(others, room, replace=False)
+    shown = np.sort(np.concatenate([drawn_turned, drawn_others]))
     points = [
         [float(f"{s1:.4g}"), float(f"{s2:.4g}"), int(code)]
         for (s1, s2), code in zip(scores[shown].tolist(), codes[shown].tolist(), strict=True)
     ]
     return {
-        "limits": limits,
+        "limits": list(limits),
+        "softness": list(softness),
         "outside": int((~inside).sum()),
+        "turned": [len(drawn_turned), len(turned)],
+        "others": [len(drawn_others), len(others)],
         "points": points,
-        "lines": [clip_line(z.tolist(), limits) for z in weights],
+        "lines": [trace_line(z.tolist(), limits, softness) for z in weights],
     }
 
 
-def clip_line(z: Sequence[float], limits: Sequence[float]) -> list[float] | None:
-    """Return the part of the line ``z . s = 1`` inside a box around 0, as x1, y1, x2, y2; None where outside.
+def _stretched(values: FloatArray, weight: float) -> tuple[float, float]:
+    """Return how far an axis goes that is stretched around 0, and the size below which it is nearly linear."""
+    sizes = np.abs(values[np.isfinite(values)])
+    far, middle = (np.quantile(sizes, [NEARLY_ALL, 0.5]) if len(sizes) else np.ones(2)).tolist()
+    limit = far if far > 0.0 else 1.0
+    reach = 2.0 * REACH / abs(weight) if weight else np.inf
+    return round_up(max(limit, reach) if reach <= LARGEST_REACH * limit else limit), round_up(
+        max(middle, limit / 1000.0)
+    )
+
+
+def trace_line(z: Sequence[float], limits: Sequence[float], softness: Sequence[float]) -> list[list[float]]:
+    """Return points along the line ``z . s = 1`` inside a box around 0, closer together near 0; none where outside.
 
     Examples
     --------
-    >>> from evenhand.report.bias import clip_line
-    >>> clip_line([1.0, 0.0], [2.0, 3.0])
-    [1.0, -3.0, 1.0, 3.0]
-    >>> clip_line([0.1, 0.1], [2.0, 3.0]) is None
-    True
+    >>> from evenhand.report.bias import trace_line
+    >>> line = trace_line([1.0, 0.0], [2.0, 3.0], [1.0, 1.0])
+    >>> line[0], line[-1]
+    ([1.0, 3.0], [1.0, -3.0])
+    >>> trace_line([0.1, 0.1], [2.0, 3.0], [1.0, 1.0])
+    []
     """
-    (a, b), (width, height) = z, limits
-    ends: list[tuple[float, float]] = []
+    a, b = z
+    grid = np.linspace(-1.0, 1.0, GRID)
+    xs, ys = (
+        np.sign(grid) * soft * np.expm1(np.abs(grid) * np.log1p(limit / soft))
+        for limit, soft in zip(limits, softness, strict=True)
+    )
+    pairs = []
     if b != 0.0:
-        ends += [(x, (1.0 - a * x) / b) for x in (-width, width)]
+        pairs.append(np.column_stack([xs, (1.0 - a * xs) / b]))
     if a != 0.0:
-        ends += [((1.0 - b * y) / a, y) for y in (-height, height)]
-    slack = 1.0 + 1e-9
-    inside = sorted({(x, y) for x, y in ends if abs(x) <= width * slack and abs(y) <= height * slack})
-    if len(inside) < 2:
-        return None
-    return [*map(float, inside[0]), *map(float, inside[-1])]
+        pairs.append(np.column_stack([(1.0 - b * ys) / a, ys]))
+    if not pairs:
+        return []
+    points = np.concatenate(pairs)
+    points = points[(np.abs(points) <= np.array(limits) * (1.0 + 1e-9)).all(axis=1)]
+    points = points[np.argsort(points @ np.array([b, -a]), kind="stable")]
+    return [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in points.tolist()] if len(points) > 1 else []
 
 
-def _histogram(scores: FloatArray, codes: NDArray[np.intp], n_groups: int, weights: FloatArray) -> dict[str, Any]:
+def _histogram(
+    scores: FloatArray, codes: NDArray[np.intp], n_groups: int, weights: FloatArray, chosen: int
+) -> dict[str, Any]:
     with np.errstate(divide="ignore"):
         thresholds = 1.0 / weights
-    limit = _limit(scores, np.abs(thresholds))
+    limit = _limit(scores, float(weights[chosen]))
     edges = np.linspace(-limit, limit, BINS + 1)
     shares = []
     for group in range(n_groups):

@@ -55,5 +55,11 @@ def reliability(
     lower, upper = wilson_interval(hits, rows, confidence)
     error = float(np.abs(means - hits / rows) @ rows / rows.sum())
     names = ("predicted", "observed", "lower", "upper", "rows")
-    table = zip(means.tolist(), (hits / rows).tolist(), lower.tolist(), upper.tolist(), rows.tolist(), strict=True)
-    return {"rows": int(rows.sum()), "error": error, "bins": [dict(zip(names, row, strict=True)) for row in table]}
+    table = zip(
+        means.tolist(), (hits / rows).tolist(), lower.tolist(), upper.tolist(), rows.tolist(), strict=True
+    )
+    return {
+        "rows": int(rows.sum()),
+        "error": error,
+        "bins": [dict(zip(names, row, strict=True)) for row in table],
+    }

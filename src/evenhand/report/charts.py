@@ -48,9 +48,14 @@ def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | Non
     svg: str = vl_convert.vegalite_to_svg(specification)
     svg = re.sub(r"<svg [^>]*?viewBox=\"([^\"]*)\">", _opening(title), svg, count=1)
     svg = svg.replace(' role="graphics-object" aria-roledescription="group mark container"', "")
-    svg = re.sub(r' (?:role="graphics-\w+"|aria-roledescription="[^"]*"|aria-label="[^"]*"|aria-hidden="true")', "", svg)
+    svg = re.sub(
+        r' (?:role="graphics-\w+"|aria-roledescription="[^"]*"|aria-label="[^"]*"|aria-hidden="true")',
+        "",
+        svg,
+    )
     svg = svg.replace('<svg role="img"', f'<svg role="img" aria-label={quoteattr(title)}', 1)
-    return _MARKS.sub(lambda found: _number(found, chosen), svg)
+    counters: dict[str, int] = {}
+    return _MARKS.sub(lambda found: _number(found, chosen, counters), svg)
 
 
 def _opening(title: str) -> Any:
@@ -64,15 +69,18 @@ def _opening(title: str) -> Any:
     return write
 
 
-def _number(found: re.Match[str], chosen: int | None) -> str:
-    if not found.group(1).startswith("step"):
+def _number(found: re.Match[str], chosen: int | None, counters: dict[str, int]) -> str:
+    """Number the marks of a layer by step; lines come as one group a step, so the count goes on between groups."""
+    layer = found.group(1)
+    if not layer.startswith("step"):
         return found.group(0)
-    parts = re.split(r"(?=<(?:path|line|rect|text)[ >])", found.group(2))
-    numbered = [parts[0]]
-    for step, part in enumerate(parts[1:]):
-        state = " chosen" if step == chosen else ""
-        numbered.append(re.sub(r"^<(\w+)", rf'<\1 data-step="{step}" class="at{state}"', part))
-    return found.group(0).replace(found.group(2), "".join(numbered)) if found.group(2) else found.group(0)
+
+    def tag(mark: re.Match[str]) -> str:
+        step = counters.get(layer, 0)
+        counters[layer] = step + 1
+        return f'<{mark.group(1)} data-step="{step}" class="at{" chosen" if step == chosen else ""}"'
+
+    return re.sub(r"<(path|line|rect)(?= )", tag, found.group(0))
 
 
 def _data(alt: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -94,7 +102,9 @@ def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
             }
         )
     furthest = max(row["t"] for row in rows) or 1.0
-    x = alt.X("t:Q", title="tolerance, in percentage points", scale=alt.Scale(domain=[0, furthest], nice=False))
+    x = alt.X(
+        "t:Q", title="tolerance, in percentage points", scale=alt.Scale(domain=[0, furthest], nice=False)
+    )
     data = _data(alt, rows)
     most = max([row["gu"] or 0.0 for row in rows] + [furthest])
 
@@ -165,23 +175,47 @@ def bias_chart(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 def _plane(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
     width, height = picture["limits"]
     names = picture["groups"]
-    points = [{"x": x, "y": y, "group": names[code] if code >= 0 else "unknown"} for x, y, code in picture["points"]]
+    points = [
+        {"x": x, "y": y, "group": names[code] if code >= 0 else "unknown"} for x, y, code in picture["points"]
+    ]
     shown = [*names, "unknown"] if any(code < 0 for _, _, code in picture["points"]) else names
     first, second = (short_term(name) for name in picture["terms"])
-    x = alt.X("x:Q", title=f"score of {first}", scale=alt.Scale(domain=[-width, width], nice=False))
-    y = alt.Y("y:Q", title=f"score of {second}", scale=alt.Scale(domain=[-height, height], nice=False))
+    axes = []
+    for letter, term, limit, soft in zip(
+        "xy", (first, second), picture["limits"], picture["softness"], strict=True
+    ):
+        scale = alt.Scale(type="symlog", constant=soft, domain=[-limit, limit], nice=False)
+        axis = alt.Axis(values=_round_numbers(limit, soft), format=",.6~f")
+        axes.append(
+            (alt.X if letter == "x" else alt.Y)(
+                f"{letter}:Q", title=f"score of {term}", scale=scale, axis=axis
+            )
+        )
+    x, y = axes
     dots = alt.Chart(_data(alt, points)).mark_circle(size=14, opacity=0.55, clip=True).encode(
         x=x, y=y, color=_colour(alt, shown)
     )  # fmt: skip
-    nowhere = [0.0, 0.0, 0.0, 0.0]
-    ends = [dict(zip(("x", "y", "x2", "y2"), line or nowhere, strict=True)) for line in picture["lines"]]
-    rules = alt.Chart(_data(alt, ends), name="step_line").mark_rule(color="var(--ink)", strokeWidth=2, clip=True).encode(
-        x="x:Q", y="y:Q", x2="x2:Q", y2="y2:Q"
+    # A step whose line is out of sight still needs its mark: a path without length.
+    traced = [line if line else [[0.0, 0.0], [0.0, 0.0]] for line in picture["lines"]]
+    ends = [
+        {"x": a, "y": b, "step": i, "o": o} for i, line in enumerate(traced) for o, (a, b) in enumerate(line)
+    ]
+    rules = alt.Chart(_data(alt, ends), name="step_line").mark_line(color="var(--ink)", strokeWidth=2, clip=True).encode(
+        x=x, y=y, detail=alt.Detail("step:O"), order="o:Q"
     )  # fmt: skip
-    across = [{"x": -width, "x2": width, "y": 0.0, "y2": 0.0}, {"x": 0.0, "x2": 0.0, "y": -height, "y2": height}]
+    across = [
+        {"x": -width, "x2": width, "y": 0.0, "y2": 0.0},
+        {"x": 0.0, "x2": 0.0, "y": -height, "y2": height},
+    ]
     zero = alt.Chart(_data(alt, across)).mark_rule(color="var(--edge)").encode(x=x, y=y, x2="x2:Q", y2="y2:Q")
     title = "Bias scores of a sample of rows, and the line of the rule"
     return [to_svg(zero + dots + rules, title, width=420, height=360, chosen=chosen)]
+
+
+def _round_numbers(limit: float, soft: float) -> list[float]:
+    """Return the powers of ten within an axis that are far enough from 0 to have room for their labels."""
+    sizes = [10.0**exponent for exponent in range(-6, 9) if 0.9 * soft <= 10.0**exponent <= limit]
+    return [*(-size for size in reversed(sizes)), 0.0, *sizes]
 
 
 def _histogram(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
@@ -221,7 +255,11 @@ def _projection(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
             y=alt.Y("y:Q", title="rows"),
             color=_colour(alt, ["kept", "flipped"]),
         )  # fmt: skip
-        drawn.append(to_svg(bars, "The weighted sum of all bias scores: above 1 a row is flipped", width=560, height=240))
+        drawn.append(
+            to_svg(
+                bars, "The weighted sum of all bias scores: above 1 a row is flipped", width=560, height=240
+            )
+        )
     return drawn
 
 
@@ -238,16 +276,28 @@ def calibration_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 def _reliability(curves: Sequence[Mapping[str, Any]], model: str) -> str:
     alt = _altair()
     rows = [
-        {"group": curve["group"], "p": row["predicted"], "o": row["observed"], "l": row["lower"], "u": row["upper"]}
+        {
+            "group": curve["group"],
+            "p": row["predicted"],
+            "o": row["observed"],
+            "l": row["lower"],
+            "u": row["upper"],
+        }
         for curve in curves
         for row in curve["bins"]
     ]
     scale = alt.Scale(domain=[0, 1], nice=False)
     x = alt.X("p:Q", title="predicted", scale=scale)
-    colour = _colour(alt, [curve["group"] for curve in curves], first="var(--ink)" if curves[0]["group"] == "everyone" else None)
+    colour = _colour(
+        alt,
+        [curve["group"] for curve in curves],
+        first="var(--ink)" if curves[0]["group"] == "everyone" else None,
+    )
     plain = alt.Chart(_data(alt, rows)).encode(x=x, color=colour)
     whisker = plain.mark_rule(opacity=0.6).encode(y=alt.Y("l:Q", title="observed", scale=scale), y2="u:Q")
-    points = plain.mark_point(filled=True, size=42, opacity=1).encode(y=alt.Y("o:Q", title="observed", scale=scale))
+    points = plain.mark_point(filled=True, size=42, opacity=1).encode(
+        y=alt.Y("o:Q", title="observed", scale=scale)
+    )
     diagonal = alt.Chart(_data(alt, [{"a": 0, "b": 1}])).mark_rule(color="var(--soft)", strokeDash=[4, 4]).encode(
         x=alt.X("a:Q", scale=scale), x2="b:Q", y=alt.Y("a:Q", scale=scale), y2="b:Q"
     )  # fmt: skip

@@ -57,8 +57,19 @@ def render_html(summary: Mapping[str, Any]) -> str:
         loader=jinja2.PackageLoader("evenhand.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"percent": percent, "points": points, "count": count, "number": number, "interval": interval}
-    environment.globals |= {"rates": RATES, "meanings": MEANINGS, "short_term": charts.short_term, "words": words}
+    environment.filters |= {
+        "percent": percent,
+        "points": points,
+        "count": count,
+        "number": number,
+        "interval": interval,
+    }
+    environment.globals |= {
+        "rates": RATES,
+        "meanings": MEANINGS,
+        "short_term": charts.short_term,
+        "words": words,
+    }
     clean = _without_control_characters(summary)
     scales = _scales(clean)
     steps = [_changing(clean, step, scales) for step in clean["steps"]]
@@ -114,7 +125,9 @@ def _without_control_characters(value: Any) -> Any:
     if isinstance(value, str):
         return _UNWANTED.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, Mapping):
-        return {_without_control_characters(key): _without_control_characters(item) for key, item in value.items()}
+        return {
+            _without_control_characters(key): _without_control_characters(item) for key, item in value.items()
+        }
     return [_without_control_characters(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -160,16 +173,24 @@ def _scales(summary: Mapping[str, Any]) -> dict[str, float]:
     scales = {}
     for rate in RATES:
         states = [summary["base"], *summary["steps"]]
-        tops = [group[rate]["upper"] for state in states for group in state["groups"] if group[rate] is not None]
+        tops = [
+            group[rate]["upper"] for state in states for group in state["groups"] if group[rate] is not None
+        ]
         top = max((top for top in tops if top is not None), default=1.0)
         scales[rate] = next((end for end in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8) if top <= end), 1.0)
     return scales
 
 
-def _changing(summary: Mapping[str, Any], step: Mapping[str, Any] | None, scales: Mapping[str, float]) -> dict[str, Any]:
+def _changing(
+    summary: Mapping[str, Any], step: Mapping[str, Any] | None, scales: Mapping[str, float]
+) -> dict[str, Any]:
     """Return what a step puts on the page: texts by slot, bar positions by slot, and the outcome."""
     state = summary["base"] if step is None else step
-    texts = {"outcome": _OUTCOMES[state["outcome"]], "sentence": _sentence(summary, step), **_verdict_texts(state)}
+    texts = {
+        "outcome": _OUTCOMES[state["outcome"]],
+        "sentence": _sentence(summary, step),
+        **_verdict_texts(state),
+    }
     if step is not None:
         texts |= _step_texts(summary, step)
     for index, group in enumerate(state["groups"]):
@@ -226,7 +247,9 @@ def _sentence(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str
     verdict = state["verdicts"][state["worst"]]
     gap, tolerance = verdict["gap"], tolerance_text(verdict["tolerance"])
     subject = "The decisions as they are" if step is None else "The fair decisions"
-    what = words(verdict["criterion"]) + ("" if verdict["attribute"] is None else f" on {verdict['attribute']}")
+    what = words(verdict["criterion"]) + (
+        "" if verdict["attribute"] is None else f" on {verdict['attribute']}"
+    )
     level = f"{100 * summary['confidence']:.3g}% interval {interval(gap)}"
     if gap["value"] is None:
         return f"{subject} cannot be judged on {what}: a group has no rows to count."
@@ -242,7 +265,9 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
     base = summary["base"]
     gap = step["verdicts"][step["worst"]]["gap"]
     price = base["accuracy"]["value"] - step["accuracy"]["value"]
-    price_text = f"{points(abs(price), 2)} points {'less' if price > 0 else 'more'} than" if price else "the same as"
+    price_text = (
+        f"{points(abs(price), 2)} points {'less' if price > 0 else 'more'} than" if price else "the same as"
+    )
     learned = step["learned"]
     proof = ""
     if learned is not None:

@@ -10,14 +10,16 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from evenhand import Audit, Criterion, Frontier, Rule, audit, scores
+from evenhand import scores
 from evenhand._version import __version__
-from evenhand.audit import Estimate, GroupAudit, Verdict
+from evenhand.audit import Audit, Estimate, GroupAudit, Verdict, audit
+from evenhand.criteria import Criterion
 from evenhand.errors import InputError
+from evenhand.frontier import Frontier
 from evenhand.inputs import Attribute, FloatArray, Missing, read_labels, read_probabilities, read_sensitive
 from evenhand.report.bias import picture_bias
 from evenhand.report.calibration import reliability
-from evenhand.rule import class_array
+from evenhand.rule import Rule, class_array
 
 SCHEMA = "evenhand-report/1"
 RECEIPTS = 4
@@ -102,8 +104,9 @@ def summarize(
           :class:`evenhand.rule.Receipt`).
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
-        - ``bias``: None, or the picture of the bias scores. ``kind`` "plane": ``limits`` of the two axes,
-          ``points`` ``[s1, s2, group]``, ``lines`` ``[x1, y1, x2, y2]`` or None for each step. "histogram":
+        - ``bias``: None, or the picture of the bias scores. ``kind`` "plane": ``limits`` of the two axes, the
+          ``softness`` with which they are stretched around 0, ``points`` ``[s1, s2, group]``, of which ``turned`` and ``others`` say how many are shown of how many
+          (by the chosen rule), ``lines`` a list of ``[s1, s2]`` for each step. "histogram":
           ``edges``, ``shares`` for each group, ``thresholds`` for each step. "projection": ``edges``,
           ``counts`` for each step. All: ``terms``, ``groups``, ``rows``, ``outside``.
         - ``calibration``: a list of ``{"model", "group", "rows", "error", "bins"}``; see
@@ -130,7 +133,12 @@ def summarize(
         "missing": missing, "random_state": random_state,
     }  # fmt: skip
     rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label)
-    summary: dict[str, Any] = {"schema": SCHEMA, "title": title, "held_out": held_out, "confidence": confidence}
+    summary: dict[str, Any] = {
+        "schema": SCHEMA,
+        "title": title,
+        "held_out": held_out,
+        "confidence": confidence,
+    }
     summary["tolerance"] = float(tolerance)
     if points:
         if y is None:
@@ -140,13 +148,19 @@ def summarize(
         base = audit(y, base_decisions, sensitive_features, tolerance=points[chosen][0], **options)
         bias_scores = points[0][1].bias_scores(rows.p_y, p_group)
         steps = [
-            _step(rows, rule, at, audit(y, rows.decide(rule), sensitive_features, tolerance=at, **options), base_decisions)
+            _step(
+                rows,
+                rule,
+                at,
+                audit(y, rows.decide(rule), sensitive_features, tolerance=at, **options),
+                base_decisions,
+            )
             for at, rule in points
         ]
         first = rows.attributes[points[0][1].attributes[0]] if points[0][1].attributes else None
         codes = first.codes if first else np.zeros(len(rows.p_y), dtype=np.intp)
         names = [text_of(group) for group in first.groups] if first else ["everyone"]
-        picture = picture_bias(bias_scores, codes, names, [rule for _, rule in points], random_state)
+        picture = picture_bias(bias_scores, codes, names, [rule for _, rule in points], chosen, random_state)
     else:
         base = audit(y, p_y, sensitive_features, tolerance=tolerance, threshold=threshold, **options)
         chosen, steps, picture = None, [], None
@@ -162,7 +176,9 @@ def summarize(
         "unreachable": list(rules.unreachable) if isinstance(rules, Frontier) else [],
         "bias": picture,
         "calibration": _calibration(rows, confidence),
-        "counts": [_count(attribute.name, group) for attribute in base.attributes for group in attribute.groups],
+        "counts": [
+            _count(attribute.name, group) for attribute in base.attributes for group in attribute.groups
+        ],
         "unknown_rows": {attribute.name: attribute.unknown_rows for attribute in base.attributes},
         "provenance": {**(provenance or {}), "versions": _versions()},
     }
@@ -187,7 +203,9 @@ def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
 class _Rows:
     """The rows that a report is about, read once."""
 
-    def __init__(self, y: Any, sensitive: Any, p_y: Any, p_group: Any, missing: Missing, pos_label: Hashable) -> None:
+    def __init__(
+        self, y: Any, sensitive: Any, p_y: Any, p_group: Any, missing: Missing, pos_label: Hashable
+    ) -> None:
         self.positive: NDArray[np.bool_] | None = None
         self.classes: tuple[Hashable, Hashable] | None = None
         if y is not None:
@@ -199,7 +217,11 @@ class _Rows:
         self.attributes = read_sensitive(sensitive, len(values), missing=missing)
 
     def labels(self) -> dict[str, str] | None:
-        return None if self.classes is None else {"negative": str(self.classes[0]), "positive": str(self.classes[1])}
+        return (
+            None
+            if self.classes is None
+            else {"negative": str(self.classes[0]), "positive": str(self.classes[1])}
+        )
 
     def base(self, rule: Rule) -> NDArray[Any]:
         """Return the decisions that the model alone would make, at the rule's costs."""
@@ -212,7 +234,11 @@ class _Rows:
         """Return p(A | x) or p(Y, A | x) by attribute, where the probabilities are known."""
         if self.p_group is None:
             return {}
-        given = self.p_group if isinstance(self.p_group, Mapping) else dict.fromkeys(list(self.attributes)[:1], self.p_group)
+        given = (
+            self.p_group
+            if isinstance(self.p_group, Mapping)
+            else dict.fromkeys(list(self.attributes)[:1], self.p_group)
+        )
         keys = {scores.attribute_key(key) for key in given}
         groups = {name: found.groups for name, found in self.attributes.items() if name in keys}
         return scores.read_group_probabilities(given, groups, len(self.p_y)) if groups else {}
@@ -249,9 +275,13 @@ def _step(rows: _Rows, rule: Rule, tolerance: float, found: Audit, before: NDArr
     }
 
 
-def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]) -> list[dict[str, Any]]:
+def _receipts(
+    rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]
+) -> list[dict[str, Any]]:
     """Return receipts of flipped rows: for each group and direction the row in the middle of its like."""
-    attribute = rows.attributes[rule.attributes[0]] if rule.attributes else next(iter(rows.attributes.values()))
+    attribute = (
+        rows.attributes[rule.attributes[0]] if rule.attributes else next(iter(rows.attributes.values()))
+    )
     fair = rule.decision_function(rows.p_y, rows.p_group)
     found: list[tuple[int, int]] = []
     for code in range(len(attribute.groups)):
@@ -268,7 +298,9 @@ def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDA
         {
             "row": row,
             "group": text_of(attribute.groups[attribute.codes[row]]),
-            "label": None if rows.positive is None or rows.classes is None else str(rows.classes[int(rows.positive[row])]),
+            "label": None
+            if rows.positive is None or rows.classes is None
+            else str(rows.classes[int(rows.positive[row])]),
             "probability": receipt.probability,
             "margin": receipt.margin,
             "terms": dict(receipt.terms),
@@ -335,7 +367,10 @@ def _estimate(estimate: Estimate | None) -> dict[str, float | None] | None:
     if estimate is None:
         return None
     bounds = {name: getattr(estimate, name) for name in ("value", "lower", "upper")}
-    return {name: None if bound is None or not np.isfinite(bound) else float(bound) for name, bound in bounds.items()}
+    return {
+        name: None if bound is None or not np.isfinite(bound) else float(bound)
+        for name, bound in bounds.items()
+    }
 
 
 def _count(attribute: str, group: GroupAudit) -> dict[str, Any]:
@@ -359,7 +394,13 @@ def _calibration(rows: _Rows, confidence: float) -> list[dict[str, Any]]:
         attribute = next(iter(rows.attributes.values()))
         parts += [(text_of(group), attribute.codes == code) for code, group in enumerate(attribute.groups)]
         for name, inside in parts:
-            found.append({"model": model, "group": name, **reliability(rows.p_y[inside], rows.positive[inside], confidence=confidence)})
+            found.append(
+                {
+                    "model": model,
+                    "group": name,
+                    **reliability(rows.p_y[inside], rows.positive[inside], confidence=confidence),
+                }
+            )
     for name, array in rows.group_probabilities().items():
         attribute = rows.attributes[name]
         if array.ndim == 3 and rows.positive is not None and rows.classes is not None:
@@ -379,7 +420,9 @@ def _group_calibration(
         {
             "model": model,
             "group": text_of(group),
-            **reliability(array[known, code], (within & (attribute.codes == code))[known], confidence=confidence),
+            **reliability(
+                array[known, code], (within & (attribute.codes == code))[known], confidence=confidence
+            ),
         }
         for code, group in enumerate(attribute.groups)
     ]

@@ -223,12 +223,11 @@ def _classify(planes, coordinates, columns, rows, count, centre, radius, kept, s
 
 
 @njit(cache=True, nogil=True)
-def _measure(planes, coordinates, columns, rows, count, centre, multipliers, middle, low, high, spread):
+def _measure(planes, coordinates, columns, rows, count, centre, multipliers, middle, low, high):
     """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
 
     ``middle`` gets the sums of the rows that decide 1 at the centre, ``low`` and ``high`` the smallest and
-    largest sums of each effect, ``spread`` the total slope of the rows along each coordinate. The third
-    value returned is the smallest distance of the centre from a plane.
+    largest sums of each effect. The third value returned is the smallest distance of the centre from a plane.
     """
     first = len(coordinates)
     gains = 0.0
@@ -238,9 +237,7 @@ def _measure(planes, coordinates, columns, rows, count, centre, multipliers, mid
         i = rows[position]
         value = 0.0
         for j in range(len(coordinates)):
-            v = planes[i, j]
-            value += v * centre[j]
-            spread[j] += abs(v)
+            value += planes[i, j] * centre[j]
         nearest = min(nearest, abs(value))
         on = 1.0 if value > 0.0 else 0.0
         gain = planes[i, first]
@@ -623,7 +620,6 @@ def branch(
     low = np.zeros((2, n_values))
     high = np.zeros((2, n_values))
     middle = np.zeros(n_values + 1)
-    spread = np.zeros((2, n_coordinates))
     child_centre = np.zeros((2, n_coordinates))
     child_radius = np.zeros((2, n_coordinates))
     child_sums = np.zeros((2, n_values + 1))
@@ -676,10 +672,9 @@ def branch(
             middle[:] = child_sums[child]
             low[child] = 0.0
             high[child] = 0.0
-            spread[child] = 0.0
             gains, priced, nearest = _measure(
                 planes, coordinates, columns, scratch[child], opened, child_centre[child], multipliers, middle,
-                low[child], high[child], spread[child],
+                low[child], high[child],
             )  # fmt: skip
             if nearest > RESOLUTION and child_centre[child, 0] > RESOLUTION:
                 _offer(middle[1:], middle[0], child_centre[child], lower, upper, best_utility, best_point)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
 from evenhand.search.certified import Certified
-from evenhand.search.problem import NoRule, Problem, Solution
+from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution
 
 ROUNDS = 40
 SECONDS_A_ROUND = 5.0
@@ -28,8 +28,8 @@ def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float,
     if not isinstance(reached, Solution):
         return None
     low, high = 0.0, _excess(widest, moving, reached)
-    exact = False
-    for _ in range(ROUNDS):
+    exact = high <= FEASIBILITY_SLACK
+    for _ in range(0 if exact else ROUNDS):
         # Once the interval is narrow, ask whether anything at all is below what was reached.
         guess = 0.5 * (low + high) if high - low > 1e-4 * high else high * (1.0 - 1e-9)
         reached = _reached(widest, moving, guess)

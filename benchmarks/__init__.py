@@ -1,0 +1,1 @@
+"""Benchmarks: each module prints figures that a reader can make again. Run all with ``make bench``."""

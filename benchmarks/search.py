@@ -1,0 +1,129 @@
+"""How long searches take, as ratios to one argsort of as many random numbers."""
+
+from __future__ import annotations
+
+import tracemalloc
+from functools import cache
+from typing import Any
+
+import numpy as np
+from benchmarks.timing import argsort_seconds, median_seconds
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
+
+import evenhand as eh
+from evenhand.learn import read_setting
+from evenhand.search import Certified, Problem
+
+SYNTHETIC = (0.15, 0.05, 0.01)
+ADULT = (0.10, 0.05, 0.01)
+
+
+@cache
+def adult_probabilities() -> tuple[Any, ...]:
+    """Adult with a cross-fitted logistic regression: labels, attributes, p(Y|x) and p(Y,A|x) for sex and race."""
+    data = eh.datasets.load_adult()
+    model = LogisticRegression(max_iter=300)
+    race = np.where(data.sensitive["race"] == "White", "White", "other")
+    attributes = {"sex": data.sensitive["sex"], "race": race}
+    p_y = cross_val_predict(model, data.X, data.y, cv=3, method="predict_proba")[:, 1]
+    joint = {}
+    for name, column in attributes.items():
+        codes = 2 * data.y + (column == np.unique(column)[1])
+        joint[name] = cross_val_predict(model, data.X, codes, cv=3, method="predict_proba").reshape(-1, 2, 2)
+    return data.y, attributes, p_y, joint
+
+
+def rows(source: str, n: int, seed: int = 0) -> tuple[Any, ...]:
+    """Return n rows of one of the two sources; Adult's are drawn with replacement where it has fewer."""
+    if source == "synthetic":
+        data = eh.datasets.make_zafar(n, random_state=seed, iid=True)
+        rng = np.random.default_rng(seed)
+        p_second = 1.0 / (1.0 + np.exp(-0.5 * data.X[:, 1] + 0.5))
+        second = np.where(rng.random(n) < p_second, "b", "a")
+        joint = np.stack([1 - data.p_y, data.p_y], axis=1)[:, :, None] * np.stack([1 - p_second, p_second], 1)[:, None]
+        return data.y, {"sex": data.group, "race": second}, data.p_y, {"sex": data.p_joint, "race": joint}
+    y, attributes, p_y, joint = adult_probabilities()
+    rng = np.random.default_rng(seed)
+    take = rng.choice(len(y), n, replace=n > len(y))
+    if n > len(y):  # repeated rows would be one hyperplane: move each a little
+        p_y = np.clip(p_y[take] + rng.normal(scale=1e-4, size=n), 0.0, 1.0)
+        joint = {name: (array[take] + 1e-4 * rng.dirichlet(np.ones(4), n).reshape(n, 2, 2)) / 1.0001 for name, array in joint.items()}
+        return y[take], {name: column[take] for name, column in attributes.items()}, p_y, joint
+    return y[take], {n_: c[take] for n_, c in attributes.items()}, p_y[take], {n_: a[take] for n_, a in joint.items()}
+
+
+def problem(source: str, n: int, criterion: Any, tolerances: Any) -> Problem:
+    """Return what a search sees."""
+    y, attributes, p_y, joint = rows(source, n)
+    setting = read_setting(
+        y, attributes, p_y, joint, criterion=criterion, evidence="labels", sample_weight=None, costs=None, pos_label=1,
+        groups=None, priors=None, missing="raise",
+    )  # fmt: skip
+    return setting.problem(np.atleast_1d(tolerances))
+
+
+def figures(label: str, n: int, criterion: Any, search: Certified, at_most: float, aim: float, repeats: int = 5) -> None:
+    """Print the ratio on every instance, and the median over them."""
+    unit = argsort_seconds(n)
+    ratios = []
+    for source, tolerances in (("synthetic", SYNTHETIC), ("adult", ADULT)):
+        for tolerance in tolerances:
+            instance = problem(source, n, criterion, tolerance)
+            solution = search.solve(instance)[0]
+            seconds = median_seconds(lambda instance=instance: search.solve(instance), repeats)
+            ratios.append(seconds / unit)
+            found = getattr(solution, "status", "no rule")
+            gap = getattr(solution, "gap", np.nan)
+            print(f"    {source:9} {tolerance:5.2f}  {seconds * 1e3:9.1f} ms  {ratios[-1]:9.1f} x  {found} {gap:.4f}")
+    verdict = "aim met" if np.median(ratios) <= aim else "met" if np.median(ratios) <= at_most else "MISSED"
+    print(f"{label}, N = {n:,}: median {np.median(ratios):.1f} x argsort (at most {at_most:g}, aim {aim:g}): {verdict}")
+
+
+def frontier_figure(n: int = 20_000) -> None:
+    """Print what a frontier of 50 tolerances costs, in certified solves."""
+    for source in ("synthetic", "adult"):
+        single = problem(source, n, eh.EqualizedOdds(attribute="sex"), 0.05)
+        ladder = problem(source, n, eh.EqualizedOdds(attribute="sex"), np.linspace(0.004, 0.2, 50))
+        one, all_ = (median_seconds(lambda p=p: Certified().solve(p), 5) for p in (single, ladder))
+        print(f"frontier of 50 tolerances, K = 2, {source}, N = {n:,}: {all_ / one:.1f} certified solves (at most 15, aim 5)")
+
+
+def decide_figure(n: int = 10_000_000) -> None:
+    """Print how fast a rule decides, against one pass over the same arrays."""
+    rng = np.random.default_rng(0)
+    p_y = rng.random(n)
+    joint = rng.dirichlet(np.ones(4), size=n).reshape(n, 2, 2)
+    rule = eh.Rule.from_criterion("eo", groups={"A": (0, 1)}, priors=np.full((2, 2), 0.25), z=[0.01, -0.02])
+    rule.decide(p_y[:10], joint[:10])
+    once = median_seconds(lambda: p_y.sum() + joint.sum())
+    decide = median_seconds(lambda: rule.decide(p_y, joint))
+    print(f"decide, {n:,} rows, K = 2: {decide * 1e3:.0f} ms, {decide / once:.1f} x one .sum() (at most 5, aim 2)")
+
+
+def memory_figure(n: int = 400_000) -> None:
+    """Print the peak memory of a certified solve beyond its input."""
+    instance = problem("synthetic", n, eh.EqualizedOdds(attribute="sex"), 0.05)
+    size = sum(a.nbytes for a in (instance.margin, instance.contrasts, instance.gain, instance.effects))
+    tracemalloc.start()
+    Certified().solve(instance)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    print(f"peak memory of a certified solve, N = {n:,}: {peak / size:.1f} x its input (at most 20)")
+
+
+def main() -> None:
+    """Print every figure."""
+    Certified().solve(problem("synthetic", 500, eh.EqualizedOdds(attribute="sex"), 0.1))
+    figures("K = 1 (DP) exact", 1_000_000, eh.DemographicParity(attribute="sex"), Certified(), 6, 3)
+    figures("K = 2 (EO) certified, gap 0", 20_000, eh.EqualizedOdds(attribute="sex"), Certified(), 150, 40)
+    figures("K = 2 (EO) certified, gap 0", 400_000, eh.EqualizedOdds(attribute="sex"), Certified(), 100, 30, 3)
+    four = Certified(gap=0.001, max_seconds=60)
+    figures("K = 4 (EO on two attributes) certified, gap 0.001", 5_000, eh.EqualizedOdds(), four, 50_000, 10_000, 1)
+    frontier_figure()
+    decide_figure()
+    memory_figure()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,415 @@
+"""Z17: Zafar, Valera, Gomez Rodriguez, Gummadi (2017), Fairness Constraints; and their JMLR 2019 sequel.
+
+The network is trained under a bound on the covariance of the group and the signed distance d to the
+decision boundary (here the logit; z is a group's indicator, with its mean over the rows that are summed):
+
+    min_theta  loss(theta)   subject to   | 1/N sum_i (z_i - mean z) d(x_i) | <= bound           (DP)
+    ... subject to | 1/N_y sum_{i : y_i = y} (z_i - mean_y z) min(0, y_i d(x_i)) | <= bound      (EO: y = +-1)
+
+The second is the covariance with the distance of misclassified rows, which stands for the false negative
+(y = 1) and the false positive rate (y = -1).
+
+Deviations: they solve a convex (DP) or convex-concave (EO) problem of a linear classifier. Here d is a
+network, so the whole is trained by the method of multipliers on mini-batches, and at the end the output
+layer, which on the learnt features is their linear classifier, is solved exactly under the bound. In EO
+they centre z over all rows; z is centred within the label here, or a difference of base rates between
+groups would count as unfairness. Several groups have one indicator each. A network can have no covariance
+with the logit at all and still select the groups at different rates. ``distance="probability"`` takes
+sigmoid(d) - 1/2, over all rows (DP) or all rows of a label (EO), in the place of d and of min(0, y d): a
+smooth stand-in for the rates themselves. It is no part of their papers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from evenhand.baselines._base import Baseline, Codes, FloatArray, parity_labels
+from evenhand.criteria import Criterion
+from evenhand.errors import InputError
+from evenhand.models._checkpoint import open_checkpoint
+from evenhand.models._data import Examples, Table
+from evenhand.models._net import Net, seeded, threads
+from evenhand.models.mlp import MLP, Perceptron
+
+# The bound is met in float64 with this much to spare, so that it holds in the network's float32.
+SPARE = 1e-4
+# What a bound of 0 means in float32.
+ZERO = 1e-7
+
+
+def coefficients(labels: Codes, groups: Codes, sides: tuple[int | None, ...]) -> FloatArray:
+    """Return v of shape (2, groups, K): covariance k is the mean over rows of v[label, group, k] * g_k(d)."""
+    n_groups = int(groups.max()) + 1
+    indicators = range(1, 2) if n_groups == 2 else range(n_groups)
+    table = np.zeros((2, n_groups, len(sides) * len(indicators)))
+    for side_index, side in enumerate(sides):
+        rows = np.ones(len(labels), dtype=bool) if side is None else labels == side
+        for index, group in enumerate(indicators):
+            centred = (np.arange(n_groups) == group) - np.mean(groups[rows] == group)
+            column = side_index * len(indicators) + index
+            table[slice(None) if side is None else side, :, column] = centred / rows.mean()
+    return table
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """The covariances that are bounded, as functions of the logit.
+
+    Parameters
+    ----------
+    sides : tuple
+        The labels within which groups are compared; None stands for all rows.
+    distance : {"logit", "probability"}
+        What is taken for the signed distance.
+    table : array of shape (2, groups, K)
+        See :func:`coefficients`.
+    """
+
+    sides: tuple[int | None, ...]
+    distance: str
+    table: Tensor
+
+    def __call__(self, logit: Tensor, codes: Tensor) -> Tensor:
+        """Return the K covariances of rows with these logits and (label, group) codes."""
+        g = [self._distance(logit, side) for side in self.sides]
+        v = self.table.to(logit.dtype)[codes[:, 0], codes[:, 1]]
+        values = torch.stack(g, dim=1).repeat_interleave(v.shape[1] // len(g), dim=1)
+        return (v * values).mean(dim=0)
+
+    def _distance(self, logit: Tensor, side: int | None) -> Tensor:
+        if self.distance == "probability":
+            return torch.sigmoid(logit) - 0.5
+        if side is None:
+            return logit
+        return torch.minimum(torch.zeros_like(logit), logit if side == 1 else -logit)
+
+
+class ConstrainedNet(Net):
+    """Minimises loss + mu . c(theta), where mu follows the method of multipliers for -bound <= c <= bound.
+
+    ::
+
+        m = lambda + rho c,     mu = m - rho clip(m / rho, -bound, bound);     lambda = mu after an epoch.
+
+    c is measured on all training rows every few batches; inside a batch only its gradient is estimated, and
+    without bias, because c is a mean over rows.
+    """
+
+    def __init__(
+        self,
+        module: Perceptron,
+        *,
+        covariance: Covariance,
+        bound: float,
+        penalty: float,
+        interval: int = 10,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(module, **kwargs)
+        self.covariance = covariance
+        self.bound = bound
+        self.penalty = penalty
+        self.interval = interval
+
+    def train(self, train: Examples, valid: Examples | None, saved: dict[str, Any] | None = None) -> Net:
+        """Train to the end; see Net."""
+        self.multiplier_ = torch.zeros(self.covariance.table.shape[2])
+        self.force_ = self.multiplier_.clone()
+        self.rows_ = train
+        try:
+            return super().train(train, valid, saved)
+        finally:
+            del self.rows_
+
+    def get_loss(self, y_pred: Any, y_true: tuple[Tensor, Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        """Return the Lagrangian of a batch."""
+        logits = y_pred[0]
+        return super().get_loss(y_pred, y_true) + self.force_ @ self.covariance(
+            logits[:, 1] - logits[:, 0], y_true[0]
+        )
+
+    def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
+        """Renew mu every few batches, then count and save as usual."""
+        if training and (self.batch_ + 1) % self.interval == 0:
+            self._renew_force()
+        super().on_batch_end(net, batch=batch, training=training, **kwargs)
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        """Take the multipliers over."""
+        self._renew_force()
+        self.multiplier_ = self.force_.clone()
+
+    def _renew_force(self) -> None:
+        inputs: Any = self.rows_.inputs
+        with torch.no_grad():
+            logits = self.module_(inputs.X)[0]
+            measured = self.covariance(logits[:, 1] - logits[:, 0], self.rows_.codes)
+        raw = self.multiplier_ + self.penalty * measured
+        allowed = self.penalty * self.bound
+        self.force_ = raw - raw.clamp(-allowed, allowed)
+
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"multiplier": self.multiplier_, "force": self.force_}
+
+    def _restore(self, saved: dict[str, Any]) -> None:
+        super()._restore(saved)
+        self.multiplier_, self.force_ = saved["multiplier"], saved["force"]
+
+
+def solve_output(
+    features: FloatArray, codes: Codes, covariance: Covariance, bound: float, start: FloatArray
+) -> FloatArray:
+    """Return (w, b) of d = features @ w + b with the least cross-entropy under the bound on every covariance.
+
+    On fixed features this is Zafar's own problem. What comes back meets the bound whether or not the solver
+    converged: (w, b) is shrunk until it does, which changes no decision.
+    """
+    rows = torch.from_numpy(np.column_stack([features, np.ones(len(features))]))
+    signs, known = torch.from_numpy(1.0 - 2.0 * codes[:, 0]), torch.from_numpy(codes)
+
+    def loss(theta: Tensor) -> Tensor:
+        return softplus(signs * (rows @ theta)).mean()
+
+    def covariances(theta: Tensor) -> Tensor:
+        return covariance(rows @ theta, known)
+
+    def jacobian(theta: FloatArray) -> FloatArray:
+        point = torch.from_numpy(theta).requires_grad_()
+        gradients = [torch.autograd.grad(c, point, retain_graph=True)[0] for c in covariances(point)]
+        return torch.stack(gradients).numpy()
+
+    def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
+        point = torch.from_numpy(theta).requires_grad_()
+        value = loss(point)
+        (gradient,) = torch.autograd.grad(value, point)
+        return value.item(), gradient.numpy()
+
+    allowed = max(bound * (1.0 - SPARE), ZERO)
+    limits = [
+        {
+            "type": "ineq",
+            "fun": lambda theta, sign=sign: allowed + sign * covariances(torch.from_numpy(theta)).numpy(),
+            "jac": lambda theta, sign=sign: sign * jacobian(theta),
+        }
+        for sign in (-1.0, 1.0)
+    ]
+    solve: Any = minimize
+    found = solve(
+        value_and_gradient,
+        start,
+        jac=True,
+        method="SLSQP",
+        constraints=[] if math.isinf(bound) else limits,
+        options={"maxiter": 300, "ftol": 1e-9},
+    )
+
+    def is_met(theta: FloatArray) -> bool:
+        return bool(covariances(torch.from_numpy(theta)).abs().max() <= allowed)
+
+    def shrunk(theta: FloatArray) -> FloatArray:
+        low, high = (1.0, 1.0) if is_met(theta) else (0.0, 1.0)
+        while high - low > 1e-6:
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if is_met(middle * theta) else (low, middle)
+        return low * theta
+
+    candidates = [shrunk(theta) for theta in (found.x, start) if np.isfinite(theta).all()]
+    return min(candidates, key=lambda theta: loss(torch.from_numpy(theta)).item())
+
+
+class CovarianceBound(Baseline):
+    """A network trained under a bound on the covariance of group and decision (Zafar et al. 2017).
+
+    A bound is one training: a trade-off takes a training for each of its points. The useful range of bounds
+    is from 0 to the covariance of the unconstrained network, which ``bound=inf`` leaves in ``covariance_``.
+
+    Parameters
+    ----------
+    network : MLP, default=None
+        The network and how to train it: units, epochs, batches, rates, device. All epochs are run, on all
+        rows: its ``validation`` and ``patience`` are not used. ``None`` means ``MLP()``.
+    criterion : str or Criterion, default="demographic_parity"
+        Any parity criterion. Demographic parity bounds the covariance with the logit, the others that with
+        the logit of misclassified rows within a label.
+    bound : float, default=0.05
+        The bound. It holds on the training rows.
+    distance : {"logit", "probability"}, default="logit"
+        The signed distance to the boundary: the logit, as in their papers, or the probability less one half,
+        which follows the rates of decisions more closely.
+    penalty : float, default=10.0
+        The penalty parameter rho of the method of multipliers.
+    checkpoint : path, default=None
+        A directory; see :class:`evenhand.models.MLP`.
+    random_state : int, RandomState or None, default=None
+        Decides the initial parameters and the order of the rows.
+    verbose : int, default=0
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    classes_ : array
+        The negative and the positive label.
+    groups_ : tuple
+        The groups.
+    covariance_ : array
+        The bounded covariances on the training rows: by label, then by group.
+    net_ : skorch.NeuralNetClassifier
+        The trained network.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evenhand.baselines import CovarianceBound
+    >>> from evenhand.models import MLP
+    >>> rng = np.random.default_rng(0)
+    >>> group = rng.integers(2, size=300)
+    >>> X = rng.normal(size=(300, 2)) + group[:, None]
+    >>> y = (X[:, 0] + rng.normal(size=300) > 0.5).astype(int)
+    >>> network = MLP(max_epochs=5, batch_size=32, lr=0.01)
+    >>> fair = CovarianceBound(network, bound=0.02, random_state=0).fit(X, y, sensitive_features=group)
+    >>> d = fair.decision_function(X)
+    >>> bool(abs(np.mean((group - group.mean()) * d)) <= 0.02)
+    True
+    """
+
+    paper: ClassVar[str] = "Z17"
+
+    def __init__(
+        self,
+        network: MLP | None = None,
+        *,
+        criterion: str | Criterion = "demographic_parity",
+        bound: float = 0.05,
+        distance: str = "logit",
+        penalty: float = 10.0,
+        checkpoint: str | Path | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.network = network
+        self.criterion = criterion
+        self.bound = bound
+        self.distance = distance
+        self.penalty = penalty
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> CovarianceBound:
+        """Train the network under the bound.
+
+        Parameters
+        ----------
+        X : array-like of numbers
+            The rows.
+        y : array-like
+            Labels of two values; the larger is positive.
+        sensitive_features : array-like, Series or one-column frame
+            Each row's group.
+        """
+        sides = parity_labels(self.criterion)
+        if self.distance not in ("logit", "probability"):
+            raise InputError(f"distance must be 'logit' or 'probability'; got {self.distance!r}.")
+        linear = sides == (None,) and self.distance == "logit"
+        if not (self.bound > 0.0 or (self.bound == 0.0 and linear)):
+            raise InputError(
+                f"bound must be positive, or 0 for demographic parity with the logit; got {self.bound!r}: "
+                "use a small number for a strict bound."
+            )
+        labels, groups = self._read(y, sensitive_features)
+        for side in sides:
+            for code, name in enumerate(self.groups_):
+                if side is not None and not ((labels == side) & (groups == code)).any():
+                    label = self.classes_[side]
+                    raise InputError(f"no row of group {name!r} has the label {label!r}: nothing to compare.")
+        self.network_ = clone(self.network) if self.network is not None else MLP()
+        self.network_._check_options()
+        table = Table(validate_data(self, X, dtype=np.float32))
+        if len(table) != len(labels):
+            raise InputError(f"X has {len(table)} rows, y has {len(labels)}.")
+        with threads(1):
+            self._fit(table, np.column_stack([labels, groups]), sides)
+        return self
+
+    def _fit(self, table: Table, codes: Codes, sides: tuple[int | None, ...]) -> None:
+        coefficient = coefficients(codes[:, 0], codes[:, 1], sides)
+        covariance = Covariance(sides, self.distance, torch.from_numpy(coefficient))
+        network = self.network_.set_params(random_state=self.random_state)
+        settings = self.get_params(deep=False) | {"network": network}
+        checkpoint = open_checkpoint(self.checkpoint, type(self).__name__, settings, [table.X.numpy(), codes])
+        saved = None if checkpoint is None else checkpoint.load()
+        seed = network._draw_seed() if saved is None else saved["seed"]
+        with seeded(seed, 2**31 + 1):
+            module = Perceptron(self.n_features_in_, network.hidden, [2], network.negative_slope)
+        self.net_ = ConstrainedNet(
+            module,
+            covariance=covariance,
+            bound=float(self.bound),
+            penalty=self.penalty,
+            seed=seed,
+            max_epochs=network.max_epochs,
+            batch_size=network.batch_size,
+            lr=network.lr,
+            lr_decay=network.lr_decay,
+            optimizer=torch.optim.Adam,
+            optimizer__weight_decay=network.weight_decay,
+            optimizer__fused=True,
+            checkpoint=checkpoint,
+            save_every=network.save_every,
+            progress=self.verbose > 0,
+        ).train(Examples(table, codes), None, saved)
+        trained: Any = self.net_.module_
+        self._solve_output(trained, table, codes, covariance)
+        with torch.no_grad():
+            logits = trained(table.X)[0].double()
+        values = covariance(logits[:, 1] - logits[:, 0], torch.from_numpy(codes))
+        self.covariance_ = values.numpy()
+
+    def _solve_output(self, module: Perceptron, table: Table, codes: Codes, covariance: Covariance) -> None:
+        head: Any = module.heads[0]
+        with torch.no_grad():
+            features = module.features(table.X).double().numpy()
+            w = (head.weight[1] - head.weight[0]).double().numpy()
+            b = (head.bias[1] - head.bias[0]).double().numpy()
+        start = np.append(w, b)
+        if self.bound == 0.0:
+            # Linear constraints: the nearest point with no covariance at all, to start from.
+            v = covariance.table.numpy()[codes[:, 0], codes[:, 1]]
+            rows = v.T @ np.column_stack([features, np.ones(len(features))]) / len(features)
+            start = start - np.linalg.pinv(rows) @ (rows @ start)
+        solved = torch.from_numpy(solve_output(features, codes, covariance, float(self.bound), start)).float()
+        with torch.no_grad():
+            # Two logits -d/2 and d/2 have the softmax of one logit d.
+            head.weight[:] = torch.stack([-solved[:-1], solved[:-1]]) / 2.0
+            head.bias[:] = torch.stack([-solved[-1], solved[-1]]) / 2.0
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the signed distance d to the decision boundary: the logit."""
+        check_is_fitted(self)
+        inputs = Table(validate_data(self, X, reset=False, dtype=np.float32))
+        with threads(1):
+            (logits,) = self.net_.forward(Examples(inputs))
+        values: FloatArray = (logits[:, 1] - logits[:, 0]).numpy().astype(np.float64)
+        return values
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the network's probabilities of the two classes."""
+        p = 1.0 / (1.0 + np.exp(-self.decision_function(X)))
+        return np.column_stack([1.0 - p, p])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the decisions: whether the distance is positive."""
+        decided: NDArray[Any] = self.classes_[(self.decision_function(X) > 0.0).astype(np.intp)]
+        return decided

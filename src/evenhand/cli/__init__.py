@@ -1,0 +1,145 @@
+"""The command line: ``evenhand``. Commands read files, call the library and write files; they compute nothing.
+
+Nothing heavy is imported before a command runs, so that ``evenhand --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from evenhand._version import __version__
+from evenhand.errors import EvenhandError, InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from cyclopts import App
+
+PASS, FAIL, BAD_INPUT, INSUFFICIENT = 0, 1, 2, 3
+_HELP = "Fair decisions from any probabilistic classifier, after training, at the least cost in accuracy."
+_EPILOGUE = (
+    "With any command: --config options.toml reads options from a TOML file, with a table for each command, such as"
+    " [audit]; --debug shows where an error comes from. Tables are .csv, .parquet or .arrow (.feather).\n\n"
+    "Exit codes: 0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict."
+)
+# These modules import nothing heavy at the top: what a command needs, it imports when it runs.
+_COMMANDS = {
+    "demo": "demo:demo",
+    "audit": "audit:audit",
+    "fit": "fit:fit",
+    "frontier": "fit:frontier",
+    "apply": "apply:apply",
+    "explain": "explain:explain",
+    "datasets": "datasets:datasets",
+    "reproduce": "reproduce:reproduce",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, default=None
+        The arguments; None takes those of the process.
+
+    Returns
+    -------
+    int
+        0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict.
+    """
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in tokens
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return _run(tokens)
+    except KeyboardInterrupt:
+        return _complain("stopped.", 130)
+    except BrokenPipeError:
+        # The reader of a pipe went away: there is nobody to tell.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        return BAD_INPUT
+    except Exception as error:
+        if debug:
+            raise
+        return _complain(_message(error))
+
+
+def _run(tokens: list[str]) -> int:
+    try:
+        import cyclopts
+    except ImportError:
+        raise MissingExtraError("The command line", "cyclopts", "cli") from None
+    rest, config = _take_global_options(tokens)
+    app = make_app()
+    if config is not None:
+        if not os.path.isfile(config):
+            raise InputError(f"{config}: there is no such file.")
+        app.config = cyclopts.config.Toml(config, must_exist=True)
+    try:
+        found = app(rest, exit_on_error=False, print_error=False, result_action="return_value")
+    except cyclopts.CycloptsError as error:
+        raise InputError(str(error)) from error
+    return found if isinstance(found, int) else PASS
+
+
+def make_app() -> App:
+    """Return the application with its commands."""
+    from cyclopts import App, Parameter
+
+    app = App(
+        name="evenhand", help=_HELP, help_epilogue=_EPILOGUE, version=__version__, help_format="plaintext",
+        default_parameter=Parameter(negative=()),
+    )  # fmt: skip
+    for order, (name, home) in enumerate(_COMMANDS.items()):
+        module, function = home.split(":")
+        app.command(getattr(import_module(f"evenhand.cli.{module}"), function), name=name, sort_key=order)
+    app.register_install_completion_command(add_to_startup=False)
+    return app
+
+
+def _take_global_options(tokens: list[str]) -> tuple[list[str], str | None]:
+    rest: list[str] = []
+    config = None
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        if token == "--":
+            return rest + tokens[position:], config
+        if token == "--config":
+            if position + 1 == len(tokens):
+                raise InputError("--config needs the name of a TOML file.")
+            config = tokens[position + 1]
+            position += 1
+        elif token.startswith("--config="):
+            config = token.removeprefix("--config=")
+        elif token != "--debug":
+            rest.append(token)
+        position += 1
+    return rest, config
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, EvenhandError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this."
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'}: {error.strerror or error}."
+    return f"unexpected {type(error).__name__}: {error}. This is a mistake in evenhand; --debug shows where."
+
+
+def _complain(message: str, code: int = BAD_INPUT) -> int:
+    try:
+        print(f"evenhand: {message}", file=sys.stderr)
+    except UnicodeEncodeError:
+        print(f"evenhand: {message.encode('ascii', 'backslashreplace').decode('ascii')}", file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
+    print(f"evenhand: note: {message}", file=sys.stderr)

@@ -1,0 +1,121 @@
+"""`evenhand audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evenhand.criteria import Criterion
+
+
+def audit(
+    file: Path,
+    /,
+    *,
+    sensitive: list[str],
+    label: str | None = None,
+    score: str | None = None,
+    decision: str | None = None,
+    criterion: list[str] | None = None,
+    tolerance: float = 0.05,
+    confidence: float = 0.95,
+    threshold: float = 0.5,
+    pos_label: str | None = None,
+    weight: str | None = None,
+    ignore_missing: bool = False,
+    json: bool = False,
+    report: Path | None = None,
+) -> int:
+    """Audit the decisions of a table: rates by group with intervals, and a verdict on each criterion.
+
+    evenhand audit scores.parquet --label y --score p --sensitive sex --criterion eo --tolerance 0.05
+
+    Exit code 0: every verdict is "pass". 1: one is "fail". 3: none fails, but one has not enough evidence.
+
+    Parameters
+    ----------
+    file
+        A .csv, .parquet or .arrow table.
+    sensitive
+        A column of groups; give it several times for several attributes.
+    label
+        The column of labels, with two values. Without it only selection rates are audited.
+    score
+        The column of probabilities; those above the threshold are positive decisions.
+    decision
+        The column of decisions, instead of a score.
+    criterion
+        What to judge: dp, eo, eop or pe (or their full names); several times for several. All by default.
+    tolerance
+        The largest gap that passes.
+    confidence
+        The level of the intervals.
+    threshold
+        The score above which a decision is positive.
+    pos_label
+        The positive label; 1 or true by default.
+    weight
+        A column of weights.
+    ignore_missing
+        Rows of unknown group count for accuracy and for no group; otherwise they are an error.
+    json
+        Print JSON instead of a table.
+    report
+        Write an HTML report to this file.
+    """
+    import json as json_module
+
+    from evenhand import tables
+    from evenhand.audit import audit as audit_decisions
+    from evenhand.cli import FAIL, INSUFFICIENT, PASS, columns, output
+    from evenhand.errors import InputError
+
+    if (score is None) == (decision is None):
+        raise InputError("Say which column to audit: either --score, with probabilities, or --decision.")
+    table, y, positive, groups = columns.read_truth(
+        file, label, sensitive, [score, decision, weight], pos_label
+    )
+    if score is not None:
+        judged = tables.numbers_of(table, score)
+        if not ((judged >= 0.0) & (judged <= 1.0)).all():
+            raise InputError(f"The column {score!r} must hold probabilities between 0 and 1.")
+        decided = judged > threshold
+    else:
+        assert decision is not None
+        decided = judged = tables.values_of(table, decision)
+        if y is None and pos_label is not None:
+            positive = tables.value_from_text(pos_label, set(judged.tolist()), f"the column {decision!r}")
+    if y is not None and score is not None:
+        y, positive = y == positive, True
+    options = {
+        "criterion": combine(criterion), "tolerance": tolerance, "confidence": confidence, "pos_label": positive,
+        "sample_weight": None if weight is None else tables.numbers_of(table, weight),
+        "missing": "ignore" if ignore_missing else "raise",
+    }  # fmt: skip
+    found = audit_decisions(y, decided, groups, **options)
+    if json:
+        output.say(json_module.dumps(found.to_dict(), indent=2))
+    else:
+        output.say(str(found), verdicts=True)
+    if report is not None:
+        from evenhand.report import summarize, write_report
+
+        source = output.provenance(file)
+        title = f"Audit of {file.name}"
+        summary = summarize(y, groups, judged, threshold=threshold, title=title, provenance=source, **options)
+        write_report(summary, report)
+        if not json:
+            output.say(f"\nThe report is in {report}")
+    outcomes = {verdict.outcome for verdict in found.verdicts}
+    return FAIL if "fail" in outcomes else INSUFFICIENT if "insufficient evidence" in outcomes else PASS
+
+
+def combine(names: list[str] | None) -> Criterion | None:
+    """Return the criterion that all the named ones make together."""
+    import functools
+    import operator
+
+    from evenhand.criteria import resolve
+
+    return functools.reduce(operator.and_, map(resolve, names)) if names else None

@@ -1,0 +1,32 @@
+"""``evenhand demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def demo(
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("evenhand-report.html"),
+    tolerance: float = 0.05,
+    seed: int = 0,
+) -> int:
+    """Train on the embedded Adult data, audit it, make it fair, and write the report.
+
+    Parameters
+    ----------
+    output
+        Where the report goes.
+    tolerance
+        The largest allowed difference of rates.
+    seed
+        For everything that is drawn at random.
+    """
+    from evenhand.cli import PASS
+    from evenhand.demo import run_demo
+
+    run_demo(output, tolerance=tolerance, random_state=seed)
+    return PASS

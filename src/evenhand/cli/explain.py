@@ -1,0 +1,142 @@
+"""``evenhand explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from evenhand.rule import Receipt, Rule
+
+MOST_ROWS = 1000
+
+
+def explain(
+    rule: Path,
+    row: Path,
+    /,
+    *,
+    at: list[int] | None = None,
+    score: str | None = None,
+    group_score: list[str] | None = None,
+    joint_score: list[str] | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Say in words why a row is decided as it is.
+
+    evenhand explain rule.json row.json, where row.json holds `{"p": 0.48, "p_female": 0.9}`: an object of
+    columns and values, or a list of them. A table (.csv, .parquet, .arrow) is read at the rows that --at names.
+
+    Parameters
+    ----------
+    rule
+        The JSON file that `fit` wrote.
+    row
+        A JSON file with one row or several, or a table.
+    at
+        The numbers of the rows of a table, counted from 0.
+    score
+        The column with the probability of the positive label, if it is not the one the rule was fitted on.
+    group_score
+        GROUP=COLUMN, as in `fit`.
+    joint_score
+        LABEL,GROUP=COLUMN, as in `fit`.
+    as_json
+        Print JSON instead of words.
+    """
+    import dataclasses
+
+    import evenhand as eh
+    from evenhand import tables
+    from evenhand.cli import PASS
+    from evenhand.cli import output as out
+    from evenhand.cli.apply import which_columns
+
+    learned = eh.Rule.from_json(out.read_text(rule))
+    if row.suffix.lower() == ".json":
+        source, table = _from_json(row)
+    else:
+        source = tables.open_table(row)
+        table = None
+    named = which_columns(learned, source, score, group_score or [], joint_score or [])
+    if table is None:
+        table = tables.read_table(row, named.needed())
+        table = table.take(_checked_rows(at, table.num_rows))
+    read = {name: tables.numbers_of(table, name) for name in named.needed()}
+    receipts = learned.explain(
+        read[named.score], {name: entry.stack(read, name) for name, entry in named.groups.items()}
+    )
+    if as_json:
+        out.say(json.dumps([dataclasses.asdict(receipt) for receipt in receipts], indent=2, default=str))
+        return PASS
+    numbers = at if at and row.suffix.lower() != ".json" else range(len(receipts))
+    for number, receipt in zip(numbers, receipts, strict=True):
+        heading = f"Row {number}\n" if len(receipts) > 1 or at else ""
+        out.say(f"{heading}{in_words(receipt, learned)}{chr(10) if len(receipts) > 1 else ''}")
+    return PASS
+
+
+def _checked_rows(at: list[int] | None, rows: int) -> list[int]:
+    from evenhand.errors import InputError
+
+    if not at:
+        raise InputError(f"The table has {rows:,} rows: say which to explain, with --at 0.")
+    for number in at:
+        if not 0 <= number < rows:
+            raise InputError(f"There is no row {number}: the table has {rows:,} rows, counted from 0.")
+    return at[:MOST_ROWS]
+
+
+def _from_json(path: Path) -> tuple[Any, Any]:
+    import pyarrow as pa
+
+    from evenhand.cli.output import read_text
+    from evenhand.errors import InputError
+    from evenhand.tables import Source
+
+    try:
+        data = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON, or was cut off: {error}.") from None
+    listed = [data] if isinstance(data, Mapping) else data
+    if not isinstance(listed, list) or not listed or not all(isinstance(entry, Mapping) for entry in listed):
+        raise InputError(
+            f"{path} must hold one row as an object of columns and values, or a list of such rows."
+        )
+    names = tuple(dict.fromkeys(name for entry in listed[:MOST_ROWS] for name in entry))
+    try:
+        table = pa.table({name: [entry.get(name) for entry in listed[:MOST_ROWS]] for name in names})
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise InputError(f"{path}: a column mixes values of different kinds ({error}).") from None
+    return Source(path, names, table.schema, table.num_rows, lambda: iter(table.to_batches())), table
+
+
+def in_words(receipt: Receipt, rule: Rule) -> str:
+    """Return a receipt as sentences.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> from evenhand.cli.explain import in_words
+    >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors={"sex": [0.5, 0.5]}, z=[0.1])
+    >>> print(in_words(rule.explain([0.45], [[0.1, 0.9]])[0], rule))
+    The model gives a probability of 0.4500. On its own it would decide 0: its margin is -0.1000.
+      +0.1600  rate(sex=F) - rate(sex=M)
+    Together that is a fair margin of +0.0600, so the decision is flipped to 1.
+    The other decision is 0.0300 in probability away.
+    """
+    lines = [
+        f"The model gives a probability of {receipt.probability:.4f}. On its own it would decide"
+        f" {receipt.base_decision}: its margin is {receipt.margin:+.4f}."
+    ]
+    lines += [f"  {amount:+.4f}  {name}" for name, amount in receipt.terms.items()]
+    verb = "is flipped to" if receipt.flipped else "stays"
+    lines.append(
+        f"Together that is a fair margin of {receipt.fair_margin:+.4f}, so the decision {verb} {receipt.decision}."
+    )
+    lines.append(f"The other decision is {receipt.distance:.4f} in probability away.")
+    return "\n".join(lines)

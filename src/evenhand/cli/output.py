@@ -1,0 +1,86 @@
+"""How commands speak: plain text that pipes well, colour only on a terminal, progress on the standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from evenhand import tables
+from evenhand.errors import InputError
+
+_STYLES = {r"\bpass\b": "bold green", r"\bfail\b": "bold red", r"\binsufficient evidence\b": "bold yellow"}
+
+
+def say(text: str, *, verdicts: bool = False) -> None:
+    """Print text on the standard output; verdicts are coloured where that is a terminal and NO_COLOR is unset."""
+    if not sys.stdout.isatty():
+        print(text.encode(sys.stdout.encoding or "utf-8", "replace").decode(sys.stdout.encoding or "utf-8"))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = Text(text)
+    if verdicts:
+        for pattern, style in _STYLES.items():
+            shown.highlight_regex(pattern, style)
+    Console(highlight=False, soft_wrap=True).print(shown)
+
+
+def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned text: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = []
+    for row in (heads, *rows):
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None) -> Iterator[Any]:
+    """Give a function that is told of finished rows, and shows them where the standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda rows: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda rows: bar.advance(task, rows)
+
+
+def command_line() -> str:
+    """Return the command that is running, as one would type it."""
+    return shlex.join(["evenhand", *sys.argv[1:]])
+
+
+def provenance(path: Path) -> dict[str, str]:
+    """Return where a result comes from: the file, its hash and the command."""
+    return {"data": path.name, "sha256": tables.sha256_of(path), "command": command_line()}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with tables.whole_or_nothing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_text(path: Path) -> str:
+    """Return a text file's text, or raise :class:`InputError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a UTF-8 text file.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import KINDS, random_problem
+from scipy.optimize import linprog
+
+from evenhand.errors import InputError
+from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem
+from evenhand.search.closest import smallest_excess
+from evenhand.search.dual import dual_value, solve_linear_program
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def plug_in_problem(seed, n, k, tolerance):
+    """A problem whose evidence is its own probabilities: gain = margin, effects = contrasts."""
+    rng = np.random.default_rng(seed)
+    margin, contrasts = rng.uniform(-1, 1, n), rng.normal(size=(n, k))
+    return Problem(margin, contrasts, margin / n, contrasts / n, np.full(k, -tolerance), np.full(k, tolerance), 0.3)
+
+
+@settings(max_examples=30)
+@given(seed=seeds, n=st.integers(20, 200), k=st.integers(1, 3), tolerance=st.sampled_from([0.02, 0.1, 0.5]))
+def test_the_dual_has_no_gap_to_the_primal(seed, n, k, tolerance):
+    problem = plug_in_problem(seed, n, k, tolerance)
+    plug_in = solve_linear_program(problem)
+    assert plug_in is not None
+    assert dual_value(problem, plug_in.multipliers) == pytest.approx(plug_in.value, abs=1e-9)
+    for shift in np.random.default_rng(seed).normal(size=(20, k)) * 0.1:
+        assert dual_value(problem, plug_in.multipliers + shift) >= plug_in.value - 1e-9
+
+
+@settings(max_examples=30)
+@given(seed=seeds, n=st.integers(20, 200), k=st.integers(1, 3))
+def test_the_dual_rule_decides_as_the_linear_program_does_off_its_boundary(seed, n, k):
+    problem = plug_in_problem(seed, n, k, 0.1)
+    plug_in = solve_linear_program(problem)
+    fair = problem.margin - problem.contrasts @ plug_in.z
+    clear = np.abs(fair) > 1e-7
+    assert clear.sum() >= n - k
+    np.testing.assert_allclose(plug_in.decisions[clear], fair[clear] > 0, atol=1e-7)
+
+
+@settings(max_examples=25)
+@given(seed=seeds, n=st.integers(30, 150), k=st.integers(1, 2), tolerance=st.sampled_from([0.05, 0.2]))
+def test_with_model_evidence_certified_is_within_k_rows_of_the_linear_program(seed, n, k, tolerance):
+    problem = plug_in_problem(seed, n, k, tolerance)
+    plug_in = solve_linear_program(problem)
+    result = Certified().solve(problem)[0]
+    if isinstance(result, NoRule):
+        assert tolerance < 0.1
+        return
+    assert result.utility <= problem.offset + plug_in.value + 1e-9
+    heaviest = np.sort(np.abs(problem.margin))[-k:].sum() / n
+    slack = 2.0 * k * np.abs(problem.effects).max() * np.abs(plug_in.multipliers).sum()
+    assert result.utility >= problem.offset + plug_in.value - heaviest - slack
+
+
+def test_the_dual_answers_a_program_written_by_hand():
+    """Two rows, one constraint: deciding only the first is worth 0.6 / 2 and has value 0.5, so half of it is allowed."""
+    problem = Problem(
+        np.array([0.6, -0.2]), np.array([[1.0], [0.0]]), np.zeros(2), np.zeros((2, 1)), np.array([-0.25]), np.array([0.25])
+    )
+    plug_in = solve_linear_program(problem)
+    assert plug_in.value == pytest.approx(0.15)
+    assert plug_in.z == pytest.approx([0.6])
+
+
+@settings(max_examples=20)
+@given(seed=seeds, kind=st.sampled_from(KINDS), n=st.integers(3, 40))
+def test_one_sided_bounds_are_one_sided_in_the_dual(seed, kind, n):
+    problem = random_problem(seed, n=n, k=2, kind=kind)
+    problem = Problem(
+        problem.margin, problem.contrasts, problem.gain, problem.effects, np.full(2, -np.inf), problem.upper
+    )
+    plug_in = solve_linear_program(problem)
+    if plug_in is not None:
+        assert (plug_in.multipliers >= -1e-9).all()
+
+
+def test_dual_says_plug_in_and_recomputes_on_the_evidence():
+    problem = random_problem(0, n=300, k=2, tolerance=0.1)
+    result = Dual().solve(problem)[0]
+    utility, values = problem.evaluate(problem.decide(np.array(result.z)))
+    assert (result.status, result.utility, result.values) == ("plug-in", utility, tuple(values))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_directions_are_never_worse_and_two_are_exact_on_the_line(kind):
+    plane = random_problem(1, n=200, k=2, kind=kind, tolerance=0.3)
+    few, many = (Directions(n).solve(plane)[0] for n in (30, 360))
+    assert many.utility >= few.utility - 1e-12
+    line = random_problem(1, n=200, k=1, kind=kind, tolerance=0.3)
+    assert Directions(1).solve(line)[0].utility == pytest.approx(Certified().solve(line)[0].utility)
+
+
+def test_a_subsample_of_lines_is_seeded_and_grows_to_the_optimum():
+    problem = random_problem(2, n=150, k=2, tolerance=0.05)
+    first, again = (Lines(m=20).solve(problem, random_state=5)[0] for _ in range(2))
+    assert first == again
+    assert first.status == "found"
+    assert first.utility <= Lines().solve(problem)[0].utility + 1e-12
+    assert Lines(m=150).solve(problem, random_state=0)[0].utility == pytest.approx(Certified().solve(problem)[0].utility)
+
+
+def test_lines_beyond_the_plane_need_a_number():
+    problem = random_problem(2, n=30, k=3)
+    with pytest.raises(InputError, match="Lines\\(m="):
+        Lines().solve(problem)
+    found = Lines(m=200).solve(random_problem(2, n=30, k=3, tolerance=0.5), random_state=0)[0]
+    assert not isinstance(found, NoRule)
+
+
+@settings(max_examples=25)
+@given(seed=seeds, n=st.integers(2, 25), k=st.integers(1, 2))
+def test_the_smallest_excess_is_met_and_nothing_below_it_is(seed, n, k):
+    problem = random_problem(seed, n=n, k=k, tolerance=0.0)
+    found = smallest_excess(problem, np.ones(k, dtype=bool))
+    assert found is not None
+    extra, exact = found
+    assert exact
+    bounds = np.full(k, extra)
+    at = Problem(problem.margin, problem.contrasts, problem.gain, problem.effects, -bounds, bounds)
+    assert not isinstance(Certified().solve(at)[0], NoRule)
+    if extra > 1e-9:
+        below = Problem(problem.margin, problem.contrasts, problem.gain, problem.effects, -bounds * 0.999, bounds * 0.999)
+        assert isinstance(Certified().solve(below)[0], NoRule)
+
+
+def test_linear_program_agrees_with_a_second_formulation():
+    problem = plug_in_problem(11, 120, 2, 0.1)
+    n = len(problem.margin)
+    # The dual written out with slack variables: min sum s / n + 0.1 * sum |lambda|.
+    g = problem.contrasts
+    objective = np.concatenate([np.full(n, 1 / n), np.full(4, 0.1)])
+    rows = np.column_stack([-np.eye(n), -g, g])
+    result = linprog(objective, A_ub=rows, b_ub=-problem.margin, bounds=(0, None))
+    assert result.fun == pytest.approx(solve_linear_program(problem).value, abs=1e-9)
+
+
+@pytest.mark.parametrize("make", [lambda: Directions(0), lambda: Lines(m=0)])
+def test_searches_refuse_to_look_at_nothing(make):
+    with pytest.raises(InputError):
+        make()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gain": np.zeros(3)},
+        {"effects": np.zeros((4, 3))},
+        {"margin": np.full(4, np.nan)},
+        {"lower": np.array([[0.0, 0.0], [0.1, 0.0]]), "upper": np.ones((2, 2))},
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(change):
+    arrays = {
+        "margin": np.zeros(4), "contrasts": np.zeros((4, 2)), "gain": np.zeros(4), "effects": np.zeros((4, 2)),
+        "lower": np.zeros(2), "upper": np.zeros(2),
+    }  # fmt: skip
+    Problem(**arrays)
+    with pytest.raises(InputError):
+        Problem(**{**arrays, **change})
