@@ -16,36 +16,42 @@ import evenhand as eh
 
 # As many as scikit-learn lists for its TunedThresholdClassifierCV, whose decisions are not p > 0.5 either.
 EXPECTED_FAILURES = {
-    "check_classifiers_train": "predict is the fair decision: it is not the class with the larger base probability",
-    "check_decision_proba_consistency": "decision_function is the fair margin: it is no function of predict_proba",
+    "check_classifiers_train": "predict is the fair decision, not the class with the larger probability",
+    "check_decision_proba_consistency": "decision_function is the fair margin, no function of predict_proba",
 }
 
 
 class DerivedGroups(eh.FairClassifier):
-    """scikit-learn's checks call fit(X, y), so the groups are made from X: the upper half of each label's rows.
+    """scikit-learn's checks call fit(X, y), so the groups are made from X: half of each label's rows.
 
     One of the checks looks for the names n_features_in_ and feature_names_in_ here.
     """
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, sample_weight: Any = None) -> DerivedGroups:
+    def fit(
+        self, X: Any, y: Any, *, sensitive_features: Any = None, sample_weight: Any = None
+    ) -> DerivedGroups:
         if sensitive_features is None:
             sensitive_features = derive_groups(X, y, sample_weight)
         return super().fit(X, y, sensitive_features=sensitive_features, sample_weight=sample_weight)
 
 
 def derive_groups(X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
-    """Return 1 for the rows above the median of their label, by content alone; every other row where X is odd."""
+    """Return 1 for the rows above their label's median, by content alone; else for every other row."""
     values = X.toarray() if issparse(X) else np.asarray(X)
     n = len(values) if values.ndim else 1
     labels = np.asarray(y, dtype=object).ravel()
     if len(labels) != n:
         return np.arange(n) % 2
-    usable = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "fiub" and np.isfinite(values).all()
+    usable = (
+        values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "fiub" and np.isfinite(values).all()
+    )
     counted = np.ones(n, dtype=bool) if sample_weight is None else np.ravel(np.asarray(sample_weight)) > 0
     group = np.zeros(n, dtype=int)
     for label in set(labels.tolist()):
         inside = labels == label
-        known = np.unique(values.sum(axis=1)[inside & counted]) if usable and len(counted) == n else np.empty(0)
+        known = (
+            np.unique(values.sum(axis=1)[inside & counted]) if usable and len(counted) == n else np.empty(0)
+        )
         group[inside] = (
             values.sum(axis=1)[inside] > np.median(known) if known.size > 1 else np.arange(inside.sum()) % 2
         )

@@ -34,12 +34,13 @@ class Memory(ClassifierMixin, BaseEstimator):
 
 def draw(seed: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    y, group = rng.integers(0, 2, n), rng.integers(0, 3, n)
-    return rng.normal(size=(n, 3)) + y[:, None] + 0.3 * group[:, None], y, group
+    y, group = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    return rng.normal(size=(n, 3)) + y[:, None] + 0.8 * group[:, None], y, group
 
 
 @pytest.mark.parametrize(
-    "cv", [2, 5, 0.4, KFold(4, shuffle=True, random_state=0), RepeatedStratifiedKFold(n_splits=3, n_repeats=2)]
+    "cv",
+    [2, 5, 0.4, KFold(4, shuffle=True, random_state=0), RepeatedStratifiedKFold(n_splits=3, n_repeats=2)],
 )
 @pytest.mark.filterwarnings("ignore::evenhand.EvenhandWarning")
 def test_no_probability_comes_from_a_model_that_saw_the_row(cv):
@@ -74,7 +75,9 @@ def test_every_cell_is_spread_evenly_over_the_folds(seed, n_folds, n_columns, n)
     rng = np.random.RandomState(seed)
     cells = [rng.choice(4, size=n, p=[0.55, 0.3, 0.1, 0.05]) for _ in range(n_columns)]
     fold = crossfit.stratified_folds(cells, n_folds, rng)
-    counts = np.array([[np.bincount(fold[column == c], minlength=n_folds) for c in range(4)] for column in cells])
+    counts = np.array(
+        [[np.bincount(fold[column == c], minlength=n_folds) for c in range(4)] for column in cells]
+    )
     assert counts.sum() == n * n_columns
     if n_columns == 1:
         assert np.ptp(counts, axis=2).max() <= 1
@@ -110,7 +113,9 @@ def test_no_fold_lacks_a_cell():
             seen.append((len(X), np.unique(y).size))
             return super().fit(X, y, sample_weight)
 
-    criterion = eh.EqualizedOdds(attribute="sex", tolerance=0.4) & eh.EqualizedOdds(attribute="race", tolerance=0.8)
+    criterion = eh.EqualizedOdds(attribute="sex", tolerance=0.4) & eh.EqualizedOdds(
+        attribute="race", tolerance=0.8
+    )
     fair = eh.FairClassifier(Watching(), criterion=criterion, search="dual", cv=5, random_state=0)
     fair.fit(X, y, sensitive_features={"sex": sex, "race": race})
     assert len(seen) == 3 * 6
@@ -143,7 +148,9 @@ def test_small_cells_are_named_with_their_counts():
     group = np.where(np.arange(200) < 3, "rare", np.where(group > 0, "a", "b"))
     y[:3] = [0, 0, 1]
     fair = eh.FairClassifier(LogisticRegression(), cv=5)
-    with pytest.raises(InputError, match=r"label 0 and group='rare' has 2; label 1 and group='rare' has 1.*cv=5 needs 5"):
+    with pytest.raises(
+        InputError, match=r"label 0 and group='rare' has 2; label 1 and group='rare' has 1.*cv=5 needs 5"
+    ):
         fair.fit(X, y, sensitive_features=group)
     with pytest.raises(InputError, match=r"group='rare' has 3; and cv=5 needs 5"):
         fair.set_params(criterion="demographic_parity").fit(X, y, sensitive_features=group)

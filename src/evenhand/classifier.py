@@ -333,9 +333,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 confidence=self.confidence, **self._options,
             )  # fmt: skip
         except InfeasibleError as error:
-            error.add_note(
-                "The models are trained and kept: with_tolerance(...) tries another tolerance at once."
-            )
+            error.add_note("The models are kept: with_tolerance(...) tries another tolerance at once.")
+            if self.diagnostics_.weaknesses:
+                error.add_note(self.diagnostics_.warning())
             raise
         if self.diagnostics_.weaknesses and np.any(rule.z != 0.0):
             warnings.warn(self.diagnostics_.warning(), EvenhandWarning, stacklevel=3)

@@ -28,6 +28,8 @@ FORMATS = {
     ".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
 }  # fmt: skip
 BATCH_ROWS = 131_072
+LONGEST_NAME = 80
+SHOWN_NAMES = 12
 
 
 def _pyarrow() -> Any:
@@ -56,15 +58,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
     "Did you mean 'score'? There are: 'score', 'label', 'sex'."
     """
     listed = list(names)
-    lower = {entry.lower(): entry for entry in listed}
-    close = list(
-        dict.fromkeys(
-            lower[found] for found in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.55)
-        )
-    )
-    shown = ", ".join(map(repr, listed[:12])) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
-    guess = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
-    return f"{guess}There are: {shown}." if listed else "There are none."
+    lower = {entry.lower(): entry for entry in listed if len(entry) <= LONGEST_NAME}
+    close = difflib.get_close_matches(name.lower()[:LONGEST_NAME], lower, n=3, cutoff=0.55)
+    shown = ", ".join(shorten(entry) for entry in listed[:SHOWN_NAMES])
+    more = f" and {len(listed) - SHOWN_NAMES} more" if len(listed) > SHOWN_NAMES else ""
+    guess = f"Did you mean {' or '.join(repr(lower[found]) for found in close)}? " if close else ""
+    return f"{guess}There are: {shown}{more}." if listed else "There are none."
+
+
+def shorten(name: str) -> str:
+    """Return a name in quotes, its middle left out where it is long."""
+    return repr(name) if len(name) <= LONGEST_NAME else f"{name[:40]!r}...{name[-10:]!r}"
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ from evenhand.baselines._base import Codes, FloatArray, ScoreBaseline
 from evenhand.criteria import check_tolerance
 from evenhand.errors import InfeasibleError, InputError
 
+# How far behind a crossing t is taken, so that rounding cannot put the row back.
+JUST_BEHIND = 1e-6
+
 
 def quantile(scores: FloatArray, u: FloatArray) -> FloatArray:
     """Return the quantiles of sorted scores at u, linear between the middles of the steps."""
@@ -61,7 +64,7 @@ def smallest_strength(
     """Return the smallest t at which the decisions s_t > threshold meet demographic parity on these rows.
 
     Each row's s_t is linear in t and crosses the threshold at most once, so the gap is constant between
-    neighbouring crossings: all of them are examined, at a t strictly between.
+    neighbouring crossings: all are examined, and t is just behind the first that will do.
     """
     turns = np.flatnonzero((scores > threshold) != (moved > threshold))
     crossing = (threshold - scores[turns]) / (moved[turns] - scores[turns])
@@ -85,7 +88,7 @@ def smallest_strength(
     first = int(met[0])
     if first == 0:
         return 0.0
-    return float((times[first] + times[first + 1]) / 2.0)
+    return float(times[first] + min((times[first + 1] - times[first]) / 2.0, JUST_BEHIND))
 
 
 class WassersteinBarycentre(ScoreBaseline):

@@ -268,5 +268,6 @@ class FairContrastive(Baseline):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the decisions."""
-        decided: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        codes = self.predict_proba(X).argmax(axis=1)
+        decided: NDArray[Any] = self.classes_[codes]
         return decided

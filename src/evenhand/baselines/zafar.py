@@ -173,8 +173,9 @@ def solve_output(
 ) -> FloatArray:
     """Return (w, b) of d = features @ w + b with the least cross-entropy under the bound on every covariance.
 
-    On fixed features this is Zafar's own problem. What comes back meets the bound whether or not the solver
-    converged: (w, b) is shrunk until it does, which changes no decision.
+    On fixed features this is Zafar's own problem: convex for demographic parity; else there are local optima,
+    and two starts. What comes back meets the bound whether or not the solver converged: (w, b) is shrunk
+    until it does, which changes no decision.
     """
     rows = torch.from_numpy(np.column_stack([features, np.ones(len(features))]))
     signs, known = torch.from_numpy(1.0 - 2.0 * codes[:, 0]), torch.from_numpy(codes)
@@ -206,14 +207,17 @@ def solve_output(
         for sign in (-1.0, 1.0)
     ]
     solve: Any = minimize
-    found = solve(
-        value_and_gradient,
-        start,
-        jac=True,
-        method="SLSQP",
-        constraints=[] if math.isinf(bound) else limits,
-        options={"maxiter": 300, "ftol": 1e-9},
-    )
+    found = [
+        solve(
+            value_and_gradient,
+            scale * start,
+            jac=True,
+            method="SLSQP",
+            constraints=[] if math.isinf(bound) else limits,
+            options={"maxiter": 300, "ftol": 1e-9},
+        ).x
+        for scale in (1.0, 0.3)
+    ]
 
     def is_met(theta: FloatArray) -> bool:
         return bool(covariances(torch.from_numpy(theta)).abs().max() <= allowed)
@@ -225,7 +229,7 @@ def solve_output(
             low, high = (middle, high) if is_met(middle * theta) else (low, middle)
         return low * theta
 
-    candidates = [shrunk(theta) for theta in (found.x, start) if np.isfinite(theta).all()]
+    candidates = [shrunk(theta) for theta in (*found, start) if np.isfinite(theta).all()]
     return min(candidates, key=lambda theta: loss(torch.from_numpy(theta)).item())
 
 
@@ -332,7 +336,7 @@ class CovarianceBound(Baseline):
         for side in sides:
             for code, name in enumerate(self.groups_):
                 if side is not None and not ((labels == side) & (groups == code)).any():
-                    label = self.classes_[side]
+                    label = self.classes_.tolist()[side]
                     raise InputError(f"no row of group {name!r} has the label {label!r}: nothing to compare.")
         self.network_ = clone(self.network) if self.network is not None else MLP()
         self.network_._check_options()
@@ -411,5 +415,6 @@ class CovarianceBound(Baseline):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the decisions: whether the distance is positive."""
-        decided: NDArray[Any] = self.classes_[(self.decision_function(X) > 0.0).astype(np.intp)]
+        positive = self.decision_function(X) > 0.0
+        decided: NDArray[Any] = self.classes_[positive.astype(np.intp)]
         return decided

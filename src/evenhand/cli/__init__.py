@@ -18,6 +18,7 @@ from evenhand.errors import EvenhandError, InputError, MissingExtraError
 if TYPE_CHECKING:
     from cyclopts import App
 
+LONGEST_MESSAGE = 2000
 PASS, FAIL, BAD_INPUT, INSUFFICIENT = 0, 1, 2, 3
 _HELP = "Fair decisions from any probabilistic classifier, after training, at the least cost in accuracy."
 _EPILOGUE = (
@@ -134,6 +135,8 @@ def _message(error: Exception) -> str:
 
 
 def _complain(message: str, code: int = BAD_INPUT) -> int:
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE // 2]} ... {message[-200:]}"
     try:
         print(f"evenhand: {message}", file=sys.stderr)
     except UnicodeEncodeError:

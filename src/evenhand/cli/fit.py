@@ -227,7 +227,7 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
         )
     for before, after in zip(base["groups"], step["groups"], strict=True):
         for rate in ("selection_rate", "true_positive_rate", "false_positive_rate"):
-            name = f"{rate.replace('_', ' ')}, {after['attribute']}={after['group']}"
+            name = f"{rate.replace('_', ' ')}, {after['attribute']}={after['group'][:40]}"
             rows.append([name, shown(before[rate]), shown(after[rate]), ""])
     heading = f"On {where} ({summary['rows']:,}), with {100 * summary['confidence']:g}% intervals; {step['flipped']:,} decisions changed:"
     return f"{heading}\n{table_text(['', 'the model alone', 'fair', 'verdict'], rows)}"

@@ -78,7 +78,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             targets, weight = targets.take(counted), weight[counted]
         for classes in targets.classes:
             if len(classes) < 2:
-                raise InputError(f"y has only one class, {classes[0]!r}: a classifier needs two.")
+                raise InputError(f"y has only one class, {classes.tolist()[0]!r}: a classifier needs two.")
         held = None
         if validation_data is not None:
             held_inputs = self._read_inputs(validation_data[0], reset=False)

@@ -54,8 +54,17 @@ def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | Non
         svg,
     )
     svg = svg.replace('<svg role="img"', f'<svg role="img" aria-label={quoteattr(title)}', 1)
+    svg = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number.group()):.2f}".rstrip("0").rstrip("."), svg)
+    svg = _own_ids(svg, title)
     counters: dict[str, int] = {}
     return _MARKS.sub(lambda found: _number(found, chosen, counters), svg)
+
+
+def _own_ids(svg: str, title: str) -> str:
+    """Name the clipping paths after the chart: Vega counts them through the life of the process."""
+    place: dict[str, int] = {}
+    stem = re.sub(r"\W+", "-", title.lower())[:40]
+    return re.sub(r"\bclip(\d+)\b(?=[\")])", lambda found: f"{stem}{place.setdefault(found.group(1), len(place))}", svg)
 
 
 def _opening(title: str) -> Any:
