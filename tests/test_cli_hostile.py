@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 
@@ -91,7 +92,7 @@ VALUES = {
     "one group": {**good(), "sex": ["F"] * 40},
     "groups are numbers": {**good(), "sex": [1, 1, 2, 2] * 10},
     "groups are lists": {**good(), "sex": [[1], [2]] * 20},
-    "groups are dates": {**good(), "sex": [np.datetime64("2020-01-01"), np.datetime64("2021-01-01")] * 20},
+    "groups are dates": {**good(), "sex": [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)] * 20},
     "groups are bytes": {**good(), "sex": [b"\xff", b"\xfe"] * 20},
     "every row its own group": {**good(), "sex": list(map(str, range(40)))},
     "scores are text": {**good(), "p": ["high"] * 40},
@@ -180,8 +181,9 @@ def test_damaged_files_are_answered(name, place, capsys):
 
 
 ARGUMENTS = [
-    [], ["nothing"], ["audit"], ["audit", "missing.csv", *AUDIT], ["audit", ".", *AUDIT], ["audit", "t.xlsx", *AUDIT],
-    ["audit", "t.csv"], ["audit", "t.csv", "--sensitive", "sex"], ["audit", "t.csv", *AUDIT, "--tolerance", "much"],
+    [], ["nothing"], ["audit"], ["audit", "missing.csv", *AUDIT], ["audit", ".", *AUDIT],
+    ["audit", "t.xlsx", *AUDIT], ["audit", "t.csv"], ["audit", "t.csv", "--sensitive", "sex"],
+    ["audit", "t.csv", *AUDIT, "--tolerance", "much"],
     ["audit", "t.csv", *AUDIT, "--tolerance", "-1"], ["audit", "t.csv", *AUDIT, "--tolerance", "nan"],
     ["audit", "t.csv", *AUDIT, "--confidence", "2"], ["audit", "t.csv", *AUDIT, "--threshold", "9"],
     ["audit", "t.csv", *AUDIT, "--criterion", "justice"], ["audit", "t.csv", *AUDIT, "--weight", "sex"],
@@ -228,10 +230,25 @@ def test_an_output_that_fails_half_way_leaves_the_old_one(place, capsys):
 def test_decisions_and_text_labels_can_be_audited(place, capsys):
     data = {**good(), "y": ["no", "yes"] * 20, "d": ["yes", "no"] * 20}
     pa.csv.write_csv(pa.table(data), "t.csv")
-    arguments = ["audit", "t.csv", "--label", "y", "--decision", "d", "--sensitive", "sex", "--pos-label", "yes"]
+    arguments = [
+        "audit",
+        "t.csv",
+        "--label",
+        "y",
+        "--decision",
+        "d",
+        "--sensitive",
+        "sex",
+        "--pos-label",
+        "yes",
+    ]
     answer(arguments, capsys, codes=(1, 3))
     assert "--pos-label" in answer(arguments[:-2], capsys, codes=(2,))
-    answer(["audit", "t.csv", "--decision", "d", "--sensitive", "sex", "--pos-label", "yes"], capsys, codes=(1, 3))
+    answer(
+        ["audit", "t.csv", "--decision", "d", "--sensitive", "sex", "--pos-label", "yes"],
+        capsys,
+        codes=(1, 3),
+    )
 
 
 def test_columns_are_found_whatever_signs_their_names_have():

@@ -95,7 +95,8 @@ def run_demo(
     begin = time.perf_counter()
     data = load_adult()
     say(
-        f"Adult: {len(data):,} people; does a person earn more than 50,000 dollars? The groups are by {ATTRIBUTE}."
+        f"Adult: {len(data):,} people; does a person earn more than 50,000 dollars?"
+        f" The groups are by {ATTRIBUTE}."
     )
     learning, held_out = _train(data, random_state, rows, say)
     base = held_out.p_y > 0.5
@@ -112,15 +113,22 @@ def run_demo(
         unfair = audit(held_out.y, base, held_out.group, criterion=criterion, tolerance=tolerance)
         say(f"\n{_comparison(criterion, unfair, after[criterion])}")
     summary = summarize(
-        held_out.y, held_out.group, held_out.p_y, held_out.p_joint, curve, tolerance=tolerance, held_out=True,
+        held_out.y,
+        held_out.group,
+        held_out.p_y,
+        held_out.p_joint,
+        curve,
+        tolerance=tolerance,
+        held_out=True,
         title="Adult: does a person earn more than 50,000 dollars?",
         provenance={
             "data": data.description,
             "sha256": SHA256,
-            "models": f"gradient boosted trees, cross-fitted in {FOLDS} folds on {len(learning.y):,} rows; {ATTRIBUTE} is no feature",
+            "models": f"gradient boosted trees, cross-fitted in {FOLDS} folds on"
+            f" {len(learning.y):,} rows; {ATTRIBUTE} is no feature",
             "command": "evenhand demo",
         },
-    )  # fmt: skip
+    )
     path = write_report(summary, output)
     say(f"\nThe report, with the whole trade-off to move along, is in {path.resolve()}")
     say(f"Done in {time.perf_counter() - begin:.0f} seconds.")
@@ -135,7 +143,7 @@ def _train(data: Dataset, seed: int, rows: int | None, say: Callable[[str], None
 
     X, categorical = _features(data)
     order = np.random.default_rng(seed).permutation(len(data))[:rows]
-    cut = int(round(0.77 * len(order)))
+    cut = round(0.77 * len(order))
     group = data.sensitive[ATTRIBUTE]
     members, codes = np.unique(group, return_inverse=True)
     cell = data.y * len(members) + codes
@@ -148,7 +156,7 @@ def _train(data: Dataset, seed: int, rows: int | None, say: Callable[[str], None
     for what, target in (("the model of the label", data.y), (f"the model of label and {ATTRIBUTE}", cell)):
         say(f"Training {what}, gradient boosted trees, in {FOLDS} folds ...")
         split = list(folds.split(X[learning], cell[learning]))
-        # One thread: on a busy machine the threads of such short fits wait for each other far longer than they work.
+        # One thread: on a busy machine the threads of such short fits mostly wait for each other.
         with threadpool_limits(1, user_api="openmp"):
             crossed = cross_val_predict(
                 model, X[learning], target[learning], cv=split, method="predict_proba"
@@ -203,10 +211,12 @@ def _comparison(criterion: str, before: Audit, after: Audit) -> str:
     heading = f"  {''.ljust(width)}  {'the model alone'.ljust(22)}  fair"
     return "\n".join(
         [
-            f"{criterion.replace('_', ' ').capitalize()} to within {verdicts[1].tolerance:g}, on held-out rows, 95% intervals:",
+            f"{criterion.replace('_', ' ').capitalize()} to within {verdicts[1].tolerance:g},"
+            " on held-out rows, with 95% intervals:",
             heading,
             *lines,
-            f"  before: {verdicts[0].outcome}; after: {verdicts[1].outcome}; the price is {price:.2f} points of accuracy",
+            f"  before: {verdicts[0].outcome}; after: {verdicts[1].outcome};"
+            f" the price is {price:.2f} points of accuracy",
         ]
     )
 

@@ -25,8 +25,13 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.inputs import FloatArray
 
 FORMATS = {
-    ".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
-}  # fmt: skip
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
 BATCH_ROWS = 131_072
 LONGEST_NAME = 80
 SHOWN_NAMES = 12
@@ -164,7 +169,8 @@ def _open_parquet(
 ) -> Source:
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(path)
+    # With pre_buffer, what was read is kept until the file is closed.
+    file = pq.ParquetFile(path, pre_buffer=False)
     schema = file.schema_arrow
 
     def batches() -> Iterator[Any]:
@@ -192,6 +198,8 @@ def _open_arrow(path: Path, columns: Sequence[str] | None, numbers: Sequence[str
         again = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
         found = again if stream else (again.get_batch(i) for i in range(again.num_record_batches))
         for batch in found:
+            # A damaged file may hold offsets that lead out of memory: look before any use.
+            batch.validate(full=True)
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 part = batch.slice(start, BATCH_ROWS)
                 yield part if columns is None else part.select(list(columns))
@@ -245,7 +253,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> Any:
 
 
 def values_of(table: Any, name: str) -> NDArray[Any]:
-    """Return a column of labels or groups as an array of plain values: text, numbers, truth values; None is missing."""
+    """Return a column of labels or groups as plain values: text, numbers, truth values; None is missing."""
     import pyarrow as pa
 
     column = table.column(name)
@@ -293,9 +301,11 @@ def numbers_of(table: Any, name: str) -> FloatArray:
         raise InputError(f"The column {name!r} must hold numbers; it holds {kind} values, such as {first!r}.")
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
-    array = column.cast(pa.float64(), safe=False).to_numpy() if isinstance(column, pa.ChunkedArray) else (
-        column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    )  # fmt: skip
+    array = (
+        column.cast(pa.float64(), safe=False).to_numpy()
+        if isinstance(column, pa.ChunkedArray)
+        else (column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+    )
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
@@ -325,7 +335,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def whole_or_nothing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside the target; when the block ends well it takes the target's name, else it goes.
+    """Give a temporary path beside the target, which takes its name if the block ends well and goes if not.
 
     An ordinary kill (SIGTERM, SIGHUP) also removes it. SIGKILL cannot be caught: it may leave the temporary
     file, whose name begins with a dot and ends in ``.part``, but never a target that is not complete.

@@ -34,17 +34,16 @@ def test_the_tolerance_bounds_the_difference_of_two_groups_up_to_the_saddle_poin
     X, y, group = biased
     base = LogisticRegression().fit(X, y).predict(X)
     assert abs(base[group == 0].mean() - base[group == 1].mean()) > 0.3
-    for tolerance in (0.05,):
-        fair = Reductions(LogisticRegression(), criterion="dp", tolerance=tolerance, random_state=0)
-        p = fair.fit(X, y, sensitive_features=group).predict_proba(X)[:, 1]
-        slack = 2.0 * (0.01 + fair.mitigator_.best_gap_)
-        assert abs(p[group == 0].mean() - p[group == 1].mean()) <= tolerance + slack
+    fair = Reductions(LogisticRegression(), criterion="dp", tolerance=0.05, random_state=0)
+    p = fair.fit(X, y, sensitive_features=group).predict_proba(X)[:, 1]
+    slack = 2.0 * (0.01 + fair.mitigator_.best_gap_)
+    assert abs(p[group == 0].mean() - p[group == 1].mean()) <= 0.05 + slack
 
 
 def test_a_network_can_be_reweighted(biased):
     X, y, group = biased
-    network = MLP(hidden=4, max_epochs=8, batch_size=64, lr=0.02, validation=None, random_state=0)
-    fair = Reductions(network, criterion="dp", tolerance=0.1, max_iter=6, random_state=0)
+    network = MLP(hidden=4, max_epochs=6, batch_size=64, lr=0.02, validation=None, random_state=0)
+    fair = Reductions(network, criterion="dp", tolerance=0.1, max_iter=4, random_state=0)
     p = fair.fit(X, y, sensitive_features=group).predict_proba(X)[:, 1]
     base = network.fit(X, y).predict(X)
     before = abs(base[group == 0].mean() - base[group == 1].mean())

@@ -33,3 +33,41 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], np.ndar
         labels.append(label)
         groups.append(group)
     return paths, np.array(labels), np.array(groups)
+
+
+@pytest.fixture(scope="session")
+def tiny_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CLIP of two thin layers with a tokenizer of single letters, saved as the hub has it."""
+    transformers = pytest.importorskip("transformers")
+    directory = tmp_path_factory.mktemp("clip")
+    letters = [chr(code) for code in range(33, 127)]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    tokenizer = transformers.CLIPTokenizer(vocab=vocabulary, merges=[])
+    tokenizer.save_pretrained(directory)
+    layers = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.CLIPConfig(
+        text_config=layers
+        | {
+            "vocab_size": len(tokens),
+            "max_position_embeddings": 40,
+            "bos_token_id": vocabulary["<|startoftext|>"],
+            "eos_token_id": vocabulary["<|endoftext|>"],
+            "pad_token_id": vocabulary["<|endoftext|>"],
+        },
+        vision_config=layers | {"image_size": 32, "patch_size": 8},
+        projection_dim=12,
+    )
+    torch.manual_seed(0)
+    model = transformers.CLIPModel(config)
+    # Fresh CLIP weights are so small that every image and every prompt look alike.
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(8.0)
+    model.save_pretrained(directory)
+    processor = transformers.CLIPImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+    )
+    processor.save_pretrained(directory)
+    return directory

@@ -20,43 +20,6 @@ transformers = pytest.importorskip("transformers")
 PROMPTS = attribute_prompts({0: "Unattractive", 1: "Attractive"}, {"f": "Female", "m": "Male"})
 
 
-@pytest.fixture(scope="module")
-def tiny_clip(tmp_path_factory):
-    """A CLIP of two thin layers with a tokenizer of single letters, saved as the hub has it."""
-    directory = tmp_path_factory.mktemp("clip")
-    letters = [chr(code) for code in range(33, 127)]
-    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    vocabulary = {token: index for index, token in enumerate(tokens)}
-    tokenizer = transformers.CLIPTokenizer(vocab=vocabulary, merges=[])
-    tokenizer.save_pretrained(directory)
-    layers = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.CLIPConfig(
-        text_config=layers
-        | {
-            "vocab_size": len(tokens),
-            "max_position_embeddings": 40,
-            "bos_token_id": vocabulary["<|startoftext|>"],
-            "eos_token_id": vocabulary["<|endoftext|>"],
-            "pad_token_id": vocabulary["<|endoftext|>"],
-        },
-        vision_config=layers | {"image_size": 32, "patch_size": 8},
-        projection_dim=12,
-    )
-    torch.manual_seed(0)
-    model = transformers.CLIPModel(config)
-    # Fresh CLIP weights are so small that every image and every prompt look alike.
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(8.0)
-    model.save_pretrained(directory)
-    processor = transformers.CLIPImageProcessorPil(
-        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
-    )
-    processor.save_pretrained(directory)
-    return directory
-
-
 def test_probabilities_are_the_softmax_of_clips_own_similarities(tiny_clip, faces):
     paths = faces[0]
     found = CLIPZeroShot(model=tiny_clip, prompts=PROMPTS, batch_size=5).predict_proba(paths)
@@ -155,6 +118,9 @@ def test_missing_weights_and_broken_images_are_named(tiny_clip, faces, tmp_path,
     (empty / "config.json").write_text(json.dumps({"model_type": "clip"}))
     with pytest.raises(InputError, match=r"CLIP cannot be loaded from .*empty"):
         CLIPZeroShot(model=empty).predict_proba(faces[0])
+    long = dict.fromkeys(PROMPTS, 30 * "very ") | {(1, "m"): "a man"}
+    with pytest.raises(InputError, match="has 122 tokens; this CLIP reads 40"):
+        CLIPZeroShot(model=tiny_clip, prompts=long).predict_proba(faces[0])
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff")
     with pytest.raises(InputError, match=r"broken\.jpg"):

@@ -84,19 +84,19 @@ def test_four_classes_and_two_heads_are_learnt_from_files(faces):
 
 def test_bits_depend_on_the_seed_alone_and_a_stopped_training_reaches_them(faces, tmp_path, monkeypatch):
     paths, labels, _ = faces
-    options = TINY | {"max_epochs": 2, "validation": 0.25}
+    options = TINY | {"max_epochs": 1, "validation": 0.25}
     whole = ResNet18(workers=1, **options).fit(paths, labels)
     assert same_parameters(whole, ResNet18(workers=3, **options).fit([str(path) for path in paths], labels))
     original, calls = Net.train_step, [0]
 
-    def stop_in_the_second_epoch(self, *args, **kwargs):
+    def stop_in_the_second_batch(self, *args, **kwargs):
         calls[0] += 1
-        if calls[0] == 4:
+        if calls[0] == 2:
             raise KeyboardInterrupt
         return original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Net, "train_step", stop_in_the_second_epoch)
+        patch.setattr(Net, "train_step", stop_in_the_second_batch)
         with pytest.raises(KeyboardInterrupt):
             ResNet18(checkpoint=tmp_path, save_every=0.0, **options).fit(paths, labels)
     resumed = ResNet18(checkpoint=tmp_path, **options).fit(paths, labels)

@@ -195,6 +195,7 @@ def test_randomness_inside_the_network_goes_on_where_it_was(tmp_path, monkeypatc
         return Net(module, seed=4, max_epochs=2, batch_size=16, lr=0.1, **options)
 
     whole = net().train(rows, None)
+    torch.rand(3)
     checkpoint = Checkpoint(tmp_path, "0" * 64)
     with monkeypatch.context() as patch:
         interrupt_after(patch, "train_step", 6)

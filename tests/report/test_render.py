@@ -23,7 +23,9 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         for name, value in attrs:
-            if name in ("src", "href", "xlink:href", "action") and not (value or "").startswith(("#", "data:,")):
+            if name in ("src", "href", "xlink:href", "action") and not (value or "").startswith(
+                ("#", "data:,")
+            ):
                 self.loads.append(value)
             if name.startswith("on"):
                 self.handlers.append(value)
@@ -60,9 +62,24 @@ def test_every_slot_has_a_text_at_every_step(summary):
 
 @pytest.mark.parametrize(
     "name",
-    ["<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "a & b", 'quo"te', "o'clock", "{{ 7 * 7 }}",
-     "-->", "\x00\x07bell", "\ud800 half", "漢字", "é" * 300, "<!--", "]]>", "var(--x)", "http://evil.example/"],
-)  # fmt: skip
+    [
+        "<script>alert(1)</script>",
+        "</script><img src=x onerror=alert(1)>",
+        "a & b",
+        'quo"te',
+        "o'clock",
+        "{{ 7 * 7 }}",
+        "-->",
+        "\x00\x07bell",
+        "\ud800 half",
+        "漢字",
+        "é" * 300,
+        "<!--",
+        "]]>",
+        "var(--x)",
+        "http://evil.example/",
+    ],
+)
 def test_names_from_data_are_text(name):
     generator = np.random.default_rng(0)
     p = generator.random(200)

@@ -64,7 +64,7 @@ def _equal_shares(positive: Tensor, groups: Tensor) -> Tensor:
     return positive.float() / counts[:, groups]
 
 
-class FairContrastive(Module):
+class ContrastiveLoss(Module):
     """The loss as a criterion: of projections of shape (n, views, p), and codes (label, group)."""
 
     def __init__(self, temperature: float, group_normalised: bool) -> None:

@@ -27,8 +27,7 @@ from torch.nn import Linear, Module, ReLU, Sequential
 from torch.nn.functional import normalize
 
 from evenhand.baselines._base import Baseline, Codes, FloatArray
-from evenhand.baselines._contrastive import FairContrastive as ContrastiveLoss
-from evenhand.baselines._contrastive import TwoViews
+from evenhand.baselines._contrastive import ContrastiveLoss, TwoViews
 from evenhand.errors import InputError
 from evenhand.models._checkpoint import Checkpoint, open_checkpoint
 from evenhand.models._data import Examples, Inputs

@@ -1,4 +1,4 @@
-"""The command line: ``evenhand``. Commands read files, call the library and write files; they compute nothing.
+"""The command line, ``evenhand``: commands read files, call the library and write files, no more.
 
 Nothing heavy is imported before a command runs, so that ``evenhand --help`` answers at once.
 """
@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenhand._version import __version__
@@ -22,8 +23,9 @@ LONGEST_MESSAGE = 2000
 PASS, FAIL, BAD_INPUT, INSUFFICIENT = 0, 1, 2, 3
 _HELP = "Fair decisions from any probabilistic classifier, after training, at the least cost in accuracy."
 _EPILOGUE = (
-    "With any command: --config options.toml reads options from a TOML file, with a table for each command, such as"
-    " [audit]; --debug shows where an error comes from. Tables are .csv, .parquet or .arrow (.feather).\n\n"
+    "With any command: --config options.toml reads options from a TOML file, with a table for each command,"
+    " such as [audit]; --debug shows where an error comes from. Tables are .csv, .parquet or .arrow"
+    " (.feather).\n\n"
     "Exit codes: 0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict."
 )
 # These modules import nothing heavy at the top: what a command needs, it imports when it runs.
@@ -78,7 +80,7 @@ def _run(tokens: list[str]) -> int:
     rest, config = _take_global_options(tokens)
     app = make_app()
     if config is not None:
-        if not os.path.isfile(config):
+        if not Path(config).is_file():
             raise InputError(f"{config}: there is no such file.")
         app.config = cyclopts.config.Toml(config, must_exist=True)
     try:
@@ -93,9 +95,13 @@ def make_app() -> App:
     from cyclopts import App, Parameter
 
     app = App(
-        name="evenhand", help=_HELP, help_epilogue=_EPILOGUE, version=__version__, help_format="plaintext",
+        name="evenhand",
+        help=_HELP,
+        help_epilogue=_EPILOGUE,
+        version=__version__,
+        help_format="plaintext",
         default_parameter=Parameter(negative=()),
-    )  # fmt: skip
+    )
     for order, (name, home) in enumerate(_COMMANDS.items()):
         module, function = home.split(":")
         app.command(getattr(import_module(f"evenhand.cli.{module}"), function), name=name, sort_key=order)
@@ -127,10 +133,14 @@ def _take_global_options(tokens: list[str]) -> tuple[list[str], str | None]:
 def _message(error: Exception) -> str:
     if isinstance(error, EvenhandError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("evenhand."):
+        return f"this installation does not contain {error.name}, which is needed here."
     if isinstance(error, MemoryError):
         return "there is not enough memory for this."
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'}: {error.strerror or error}."
+    if type(error).__module__.startswith("pyarrow"):
+        return f"the table cannot be used: {' '.join(str(error).split())}."
     return f"unexpected {type(error).__name__}: {error}. This is a mistake in evenhand; --debug shows where."
 
 

@@ -124,7 +124,8 @@ def which_columns(
     for name, members in needed.items():
         if name not in groups:
             raise InputError(
-                f"The rule does not say which columns hold the probabilities of {name!r}: give --group-score or --joint-score."
+                f"The rule does not say which columns hold the probabilities of {name!r}:"
+                " give --group-score or --joint-score."
             )
         if len(groups[name].columns) != len(members) * (2 if groups[name].joint else 1):
             raise InputError(
@@ -167,7 +168,7 @@ class Decider:
         taken = [name for name in self.names if name in source.names] if self.keep else []
         if taken:
             raise InputError(
-                f"{source.path} already has a column {taken[0]!r}: name the new ones differently, with --prefix."
+                f"{source.path} already has a column {taken[0]!r}: rename the new ones, with --prefix."
             )
         kinds = [self.labels().type, pa.float64(), pa.bool_(), *([pa.float64()] * len(self.rule.terms))]
         own = list(source.schema) if self.keep else []

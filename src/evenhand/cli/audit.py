@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evenhand.criteria import Criterion
@@ -78,6 +78,8 @@ def audit(
     )
     if score is not None:
         judged = tables.numbers_of(table, score)
+        if not 0.0 <= threshold <= 1.0:
+            raise InputError(f"--threshold must be between 0 and 1; got {threshold!r}.")
         if not ((judged >= 0.0) & (judged <= 1.0)).all():
             raise InputError(f"The column {score!r} must hold probabilities between 0 and 1.")
         decided = judged > threshold
@@ -88,11 +90,14 @@ def audit(
             positive = tables.value_from_text(pos_label, set(judged.tolist()), f"the column {decision!r}")
     if y is not None and score is not None:
         y, positive = y == positive, True
-    options = {
-        "criterion": combine(criterion), "tolerance": tolerance, "confidence": confidence, "pos_label": positive,
+    options: dict[str, Any] = {
+        "criterion": combine(criterion),
+        "tolerance": tolerance,
+        "confidence": confidence,
+        "pos_label": positive,
         "sample_weight": None if weight is None else tables.numbers_of(table, weight),
         "missing": "ignore" if ignore_missing else "raise",
-    }  # fmt: skip
+    }
     found = audit_decisions(y, decided, groups, **options)
     if json:
         output.say(json_module.dumps(found.to_dict(), indent=2))

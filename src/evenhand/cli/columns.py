@@ -43,7 +43,7 @@ class GroupColumns:
             if low.any():
                 where = int(np.argmax(low))
                 raise InputError(
-                    f"The probabilities of {attribute!r} add up to {1.0 - array[where, rest]:.6g} in row {where}."
+                    f"Row {where}: the probabilities of {attribute!r} sum to {1.0 - array[where, rest]:.6g}."
                 )
             np.clip(array[:, rest], 0.0, 1.0, out=array[:, rest])
         return array.reshape(n, 2, -1) if self.joint else array
@@ -80,7 +80,8 @@ def positive_label(y: NDArray[Any], given: str | None, column: str) -> Hashable:
         if value == 1 or value == "1":
             return value
     raise InputError(
-        f"The column {column!r} has the values {', '.join(map(repr, values[:6]))}: say which is positive, with --pos-label."
+        f"The column {column!r} has the values {', '.join(map(repr, values[:6]))}:"
+        " say which is positive, with --pos-label."
     )
 
 
@@ -145,8 +146,8 @@ def match_columns(
 ) -> dict[str, GroupColumns]:
     """Return the columns of each attribute's probabilities, from ``GROUP=COLUMN`` and ``LABEL,GROUP=COLUMN``.
 
-    A group that two attributes share is written ``ATTRIBUTE:GROUP``. Signs such as "=" and "," inside a name do
-    no harm: what is meant is looked up among the groups, labels and columns that there are.
+    A group that two attributes share is written ``ATTRIBUTE:GROUP``. Signs such as "=" and "," inside a name
+    do no harm: what is meant is looked up among the groups, labels and columns that there are.
     """
     listed = tuple(names)
     given: dict[str, dict[bool, dict[int, str]]] = {name: {False: {}, True: {}} for name in groups}
@@ -213,18 +214,19 @@ def _complete(
     size = len(members) * (2 if joint else 1)
     absent = [place for place in range(size) if place not in cells]
     if len(absent) > 1 or not cells:
-        option = "--joint-score" if joint else "--group-score"
+        option, n = "--joint-score" if joint else "--group-score", len(members)
         wanted = [
-            f"{option} '{f'{classes[place // len(members)]},' if joint else ''}{members[place % len(members)]}=COLUMN'"
+            f"{option} '{f'{classes[place // n]},' if joint else ''}{members[place % n]}=COLUMN'"
             for place in absent
         ]
         hint = (
             ""
             if cells
-            else " For equalized odds and its like give --joint-score 'LABEL,GROUP=COLUMN' for every label and group."
+            else " For equalized odds and its like give --joint-score 'LABEL,GROUP=COLUMN' for each of both."
         )
         raise InputError(
-            f"The probabilities of {attribute!r} are not complete: add {', '.join(wanted[:8])} (one of them may be left out).{hint}"
+            f"The probabilities of {attribute!r} are not complete: add {', '.join(wanted[:8])}"
+            f" (one of them may be left out).{hint}"
         )
     return GroupColumns(joint, tuple(cells.get(place) for place in range(size)))
 
@@ -242,7 +244,7 @@ def remembered_columns(learned_from: Mapping[str, Any]) -> tuple[str | None, dic
             column is None or isinstance(column, str) for column in listed
         ):
             raise InputError(
-                "The rule's columns cannot be read: name them, with --score and --group-score or --joint-score."
+                "The rule's columns cannot be read: give --score, and --group-score or --joint-score."
             )
         found[str(name)] = GroupColumns(entry.get("kind") == "joint", tuple(listed))
     return columns["score"], found

@@ -29,7 +29,7 @@ def explain(
     """Say in words why a row is decided as it is.
 
     evenhand explain rule.json row.json, where row.json holds `{"p": 0.48, "p_female": 0.9}`: an object of
-    columns and values, or a list of them. A table (.csv, .parquet, .arrow) is read at the rows that --at names.
+    columns and values, or a list of them. A table (.csv, .parquet, .arrow) is read at the rows in --at.
 
     Parameters
     ----------
@@ -136,7 +136,8 @@ def in_words(receipt: Receipt, rule: Rule) -> str:
     lines += [f"  {amount:+.4f}  {name}" for name, amount in receipt.terms.items()]
     verb = "is flipped to" if receipt.flipped else "stays"
     lines.append(
-        f"Together that is a fair margin of {receipt.fair_margin:+.4f}, so the decision {verb} {receipt.decision}."
+        f"Together that is a fair margin of {receipt.fair_margin:+.4f},"
+        f" so the decision {verb} {receipt.decision}."
     )
     lines.append(f"The other decision is {receipt.distance:.4f} in probability away.")
     return "\n".join(lines)

@@ -53,9 +53,15 @@ class ScoreColumns:
         if self.score is None:
             raise InputError("Say which column holds the probability of the positive label, with --score.")
         return read_scored(
-            path, label=self.label, score=self.score, sensitive=self.sensitive, group_score=self.group_score,
-            joint_score=self.joint_score, weight=self.weight, pos_label=self.pos_label,
-        )  # fmt: skip
+            path,
+            label=self.label,
+            score=self.score,
+            sensitive=self.sensitive,
+            group_score=self.group_score,
+            joint_score=self.joint_score,
+            weight=self.weight,
+            pos_label=self.pos_label,
+        )
 
     def options(self, data: Scored) -> dict[str, Any]:
         """Return the options that learning and reporting share."""
@@ -130,9 +136,17 @@ def fit(
         from evenhand.cli.train import train
 
         return train(
-            file, columns, features, output, criterion=wanted, tolerance=tolerance, search=search, confidence=confidence,
-            costs=costs, random_state=seed,
-        )  # fmt: skip
+            file,
+            columns,
+            features,
+            output,
+            criterion=wanted,
+            tolerance=tolerance,
+            search=search,
+            confidence=confidence,
+            costs=costs,
+            random_state=seed,
+        )
     if output is None and report is None:
         raise InputError("Say where the rule goes, with --output rule.json.")
     data = columns.read(file)
@@ -170,9 +184,17 @@ def fit(
         if test is not None:
             source["learnt from"] = f"{file.name}, {len(data.p_y):,} rows"
         summary = summarize(
-            judged.y, judged.sensitive, judged.p_y, judged.p_group, along, tolerance=tolerance, held_out=test is not None,
-            title=f"Fair decisions for {(test or file).name}", provenance=source, **columns.options(judged),
-        )  # fmt: skip
+            judged.y,
+            judged.sensitive,
+            judged.p_y,
+            judged.p_group,
+            along,
+            tolerance=tolerance,
+            held_out=test is not None,
+            title=f"Fair decisions for {(test or file).name}",
+            provenance=source,
+            **columns.options(judged),
+        )
         write_report(summary, report)
         out.say(f"The report is in {report}")
     return PASS
@@ -229,7 +251,10 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
         for rate in ("selection_rate", "true_positive_rate", "false_positive_rate"):
             name = f"{rate.replace('_', ' ')}, {after['attribute']}={after['group'][:40]}"
             rows.append([name, shown(before[rate]), shown(after[rate]), ""])
-    heading = f"On {where} ({summary['rows']:,}), with {100 * summary['confidence']:g}% intervals; {step['flipped']:,} decisions changed:"
+    heading = (
+        f"On {where} ({summary['rows']:,}), with {100 * summary['confidence']:g}% intervals;"
+        f" {step['flipped']:,} decisions changed:"
+    )
     return f"{heading}\n{table_text(['', 'the model alone', 'fair', 'verdict'], rows)}"
 
 
@@ -312,9 +337,16 @@ def frontier(
         from evenhand.report import summarize, write_report
 
         summary = summarize(
-            data.y, data.sensitive, data.p_y, data.p_group, curve, tolerance=tolerance,
-            title=f"The trade-off on {file.name}", provenance=out.provenance(file), **columns.options(data),
-        )  # fmt: skip
+            data.y,
+            data.sensitive,
+            data.p_y,
+            data.p_group,
+            curve,
+            tolerance=tolerance,
+            title=f"The trade-off on {file.name}",
+            provenance=out.provenance(file),
+            **columns.options(data),
+        )
         write_report(summary, report)
         if not json:
             out.say(f"\nThe report is in {report}")

@@ -1,4 +1,4 @@
-"""How commands speak: plain text that pipes well, colour only on a terminal, progress on the standard error."""
+"""How commands speak: plain text that pipes well, colour only on a terminal, progress on standard error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLES = {r"\bpass\b": "bold green", r"\bfail\b": "bold red", r"\binsufficient 
 
 
 def say(text: str, *, verdicts: bool = False) -> None:
-    """Print text on the standard output; verdicts are coloured where that is a terminal and NO_COLOR is unset."""
+    """Print text; verdicts are coloured where standard output is a terminal and NO_COLOR is unset."""
     if not sys.stdout.isatty():
         print(text.encode(sys.stdout.encoding or "utf-8", "replace").decode(sys.stdout.encoding or "utf-8"))
         return
@@ -45,7 +45,7 @@ def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Any]:
-    """Give a function that is told of finished rows, and shows them where the standard error is a terminal."""
+    """Give a function that is told of finished rows, and shows them where standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda rows: None
         return

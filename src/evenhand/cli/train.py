@@ -42,11 +42,17 @@ def train(
     from evenhand.classifier import FairClassifier
 
     if output is None:
-        raise InputError("Say where the classifier goes, with --output fair.skops (or rule.json for the rule alone).")
+        raise InputError(
+            "Say where the classifier goes, with --output fair.skops (or rule.json for the rule alone)."
+        )
     save = _saver(output)
     used = [name for name in (columns.label, *columns.sensitive, columns.weight) if name is not None]
     source = tables.open_table(file)
-    names = [name for name in source.names if name not in used] if list(features) == [ALL_OTHERS] else list(features)
+    names = (
+        [name for name in source.names if name not in used]
+        if list(features) == [ALL_OTHERS]
+        else list(features)
+    )
     if columns.label in names:
         raise InputError(f"The label {columns.label!r} cannot be a feature.")
     table, y, positive, sensitive = read_truth(
@@ -55,7 +61,10 @@ def train(
     assert y is not None
     X, text = feature_matrix(table, names)
     known = OrdinalEncoder(
-        handle_unknown="use_encoded_value", unknown_value=np.nan, encoded_missing_value=np.nan, max_categories=MOST_CATEGORIES
+        handle_unknown="use_encoded_value",
+        unknown_value=np.nan,
+        encoded_missing_value=np.nan,
+        max_categories=MOST_CATEGORIES,
     )
     model = make_pipeline(
         make_column_transformer((known, text), remainder="passthrough"),
@@ -79,14 +88,14 @@ def _saver(output: Path) -> Any:
 
         def save_rule(fair: Any) -> str:
             out.write_text(output, fair.rule_.to_json())
-            return f"The rule is in {output}; the models are not saved (name a .skops file for the whole classifier)."
+            return f"The rule is in {output}; the models are not saved (a .skops file holds both)."
 
         return save_rule
     try:
         saving = importlib.import_module("evenhand.io")
     except ImportError:
         raise InputError(
-            f"{output}: this installation cannot save a whole classifier. Name a .json file for the rule alone."
+            f"{output}: this installation cannot save a classifier. Name a .json file for the rule alone."
         ) from None
 
     def save_all(fair: Any) -> str:

@@ -141,7 +141,7 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         self.saved_at_ = time.monotonic()
         total, done = self.max_epochs * n_batches, self.epoch_ * n_batches + self.batch_
         with tqdm(total=total, initial=done, disable=not self.progress, unit="batch") as self.bar_:
-            while self.epoch_ < self.max_epochs and not self._is_stale():
+            while not self._is_over():
                 self._run_epoch(train, valid)
         del self.bar_
         if self.best_ is not None:
@@ -171,7 +171,8 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
             self._validate(valid)
         self.notify("on_epoch_end", dataset_train=train, dataset_valid=valid)
         self.epoch_, self.batch_ = self.epoch_ + 1, 0
-        self._save_if_due()
+        if not self._is_over():
+            self._save_if_due()
 
     def _validate(self, valid: Examples) -> None:
         batches = valid.batches(chunks_in_order(valid.rows, self.batch_size))
@@ -186,8 +187,9 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         else:
             self.stale_ += 1
 
-    def _is_stale(self) -> bool:
-        return self.patience is not None and self.stale_ >= self.patience
+    def _is_over(self) -> bool:
+        stale = self.patience is not None and self.stale_ >= self.patience
+        return stale or self.epoch_ >= self.max_epochs
 
     def learning_rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch."""

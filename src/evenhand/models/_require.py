@@ -13,4 +13,6 @@ def require(package: str, feature: str) -> Any:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
         raise MissingExtraError(feature, package, "torch") from error

@@ -243,7 +243,12 @@ def _load_clip(name: str, prompts: list[str], local_files_only: bool, device: st
         ) from error
     model = model.to(device).eval()
     limit = model.config.text_config.max_position_embeddings
-    tokens = tokenizer(prompts, padding=True, truncation=True, max_length=limit, return_tensors="pt")
+    for prompt in prompts:
+        if (length := len(tokenizer(prompt)["input_ids"])) > limit:
+            raise InputError(
+                f"the prompt {prompt!r} has {length} tokens; this CLIP reads {limit}: shorten it."
+            )
+    tokens = tokenizer(prompts, padding=True, return_tensors="pt")
     names = ("input_ids", "attention_mask")
     with torch.no_grad():
         output = model.text_model(**{name: tokens[name].to(device) for name in names})

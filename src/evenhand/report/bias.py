@@ -95,7 +95,7 @@ def _plane(
     limits, softness = zip(
         *(_stretched(scores[:, k], float(weights[chosen, k])) for k in (0, 1)), strict=True
     )
-    inside = (np.abs(scores) <= limits).all(axis=1)
+    inside = (np.abs(scores[:, 0]) <= limits[0]) & (np.abs(scores[:, 1]) <= limits[1])
     generator = np.random.default_rng(seed)
     turned = np.flatnonzero(inside & (np.where(inside[:, None], scores, 0.0) @ weights[chosen] > 1.0))
     drawn_turned = (
@@ -121,7 +121,7 @@ def _plane(
 
 
 def _stretched(values: FloatArray, weight: float) -> tuple[float, float]:
-    """Return how far an axis goes that is stretched around 0, and the size below which it is nearly linear."""
+    """Return how far an axis stretched around 0 goes, and the size below which it is nearly linear."""
     sizes = np.abs(values[np.isfinite(values)])
     far, middle = (np.quantile(sizes, [NEARLY_ALL, 0.5]) if len(sizes) else np.ones(2)).tolist()
     limit = far if far > 0.0 else 1.0
@@ -132,7 +132,7 @@ def _stretched(values: FloatArray, weight: float) -> tuple[float, float]:
 
 
 def trace_line(z: Sequence[float], limits: Sequence[float], softness: Sequence[float]) -> list[list[float]]:
-    """Return points along the line ``z . s = 1`` inside a box around 0, closer together near 0; none where outside.
+    """Return points along the line ``z . s = 1`` inside a box around 0, denser near 0; none where outside.
 
     Examples
     --------

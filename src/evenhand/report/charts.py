@@ -40,11 +40,20 @@ def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | Non
         .configure_view(stroke=None)
         .configure_mark(aria=False)
         .configure_axis(
-            labelColor="var(--soft)", titleColor="var(--soft)", gridColor="var(--rule)", domain=False, ticks=False,
-            labelFontSize=12, titleFontSize=12, titleFontWeight="normal", labelPadding=6, titlePadding=8, tickCount=5,
+            labelColor="var(--soft)",
+            titleColor="var(--soft)",
+            gridColor="var(--rule)",
+            domain=False,
+            ticks=False,
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            labelPadding=6,
+            titlePadding=8,
+            tickCount=5,
         )
         .configure_legend(labelColor="var(--soft)", labelFontSize=12, title=None, orient="top", symbolSize=60)
-    ).to_dict()  # fmt: skip
+    ).to_dict()
     svg: str = vl_convert.vegalite_to_svg(specification)
     svg = re.sub(r"<svg [^>]*?viewBox=\"([^\"]*)\">", _opening(title), svg, count=1)
     svg = svg.replace(' role="graphics-object" aria-roledescription="group mark container"', "")
@@ -64,7 +73,9 @@ def _own_ids(svg: str, title: str) -> str:
     """Name the clipping paths after the chart: Vega counts them through the life of the process."""
     place: dict[str, int] = {}
     stem = re.sub(r"\W+", "-", title.lower())[:40]
-    return re.sub(r"\bclip(\d+)\b(?=[\")])", lambda found: f"{stem}{place.setdefault(found.group(1), len(place))}", svg)
+    return re.sub(
+        r"\bclip(\d+)\b(?=[\")])", lambda found: f"{stem}{place.setdefault(found.group(1), len(place))}", svg
+    )
 
 
 def _opening(title: str) -> Any:
@@ -79,7 +90,7 @@ def _opening(title: str) -> Any:
 
 
 def _number(found: re.Match[str], chosen: int | None, counters: dict[str, int]) -> str:
-    """Number the marks of a layer by step; lines come as one group a step, so the count goes on between groups."""
+    """Write the step into each mark of a layer; a line is a group of its own, so the count goes on."""
     layer = found.group(1)
     if not layer.startswith("step"):
         return found.group(0)
@@ -125,38 +136,50 @@ def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
             y2=f"{prefix}u:Q",
         )
         line = plain.mark_line(color="var(--accent)", strokeWidth=1.5).encode(y=y)
-        points = alt.Chart(data, name=f"step_{prefix}").mark_point(
-            filled=True, size=56, color="var(--accent)", opacity=1
-        ).encode(x=x, y=y)  # fmt: skip
+        points = (
+            alt.Chart(data, name=f"step_{prefix}")
+            .mark_point(filled=True, size=56, color="var(--accent)", opacity=1)
+            .encode(x=x, y=y)
+        )
         return band + reference + line + points
 
     accuracy = 100 * base["accuracy"]["value"]
     lows = [row["al"] for row in rows] + [accuracy]
     highs = [row["au"] for row in rows] + [accuracy]
     margin = 0.08 * (max(highs) - min(lows) or 1.0)
-    flat = alt.Chart(_data(alt, [{"t": 0, "t2": furthest, "y": accuracy}])).mark_rule(
-        color="var(--soft)", strokeDash=[4, 4]
-    ).encode(x="t:Q", x2="t2:Q", y="y:Q")  # fmt: skip
-    diagonal = alt.Chart(_data(alt, [{"t": 0, "t2": furthest, "y": 0, "y2": furthest}])).mark_rule(
-        color="var(--soft)", strokeDash=[4, 4]
-    ).encode(x="t:Q", x2="t2:Q", y="y:Q", y2="y2:Q")  # fmt: skip
+    flat = (
+        alt.Chart(_data(alt, [{"t": 0, "t2": furthest, "y": accuracy}]))
+        .mark_rule(color="var(--soft)", strokeDash=[4, 4])
+        .encode(x="t:Q", x2="t2:Q", y="y:Q")
+    )
+    diagonal = (
+        alt.Chart(_data(alt, [{"t": 0, "t2": furthest, "y": 0, "y2": furthest}]))
+        .mark_rule(color="var(--soft)", strokeDash=[4, 4])
+        .encode(x="t:Q", x2="t2:Q", y="y:Q", y2="y2:Q")
+    )
     domain = [min(lows) - margin, max(highs) + margin]
     return [
         {
             "svg": to_svg(
-                layers("a", "accuracy, %", domain, flat), "Accuracy at each tolerance, with its interval",
-                width=330, height=220, chosen=summary["chosen"],
+                layers("a", "accuracy, %", domain, flat),
+                "Accuracy at each tolerance, with its interval",
+                width=330,
+                height=220,
+                chosen=summary["chosen"],
             ),
             "caption": "Accuracy at each tolerance. The dashed line is the model alone.",
         },
         {
             "svg": to_svg(
-                layers("g", "largest gap, points", [0, most * 1.04], diagonal), "The gap left at each tolerance",
-                width=330, height=220, chosen=summary["chosen"],
+                layers("g", "largest gap, points", [0, most * 1.04], diagonal),
+                "The gap left at each tolerance",
+                width=330,
+                height=220,
+                chosen=summary["chosen"],
             ),
             "caption": "The gap on these rows. Below the dashed line it is within the tolerance.",
         },
-    ]  # fmt: skip
+    ]
 
 
 _ENDS = (("v", "value"), ("l", "lower"), ("u", "upper"))
@@ -201,17 +224,21 @@ def _plane(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
             )
         )
     x, y = axes
-    dots = alt.Chart(_data(alt, points)).mark_circle(size=14, opacity=0.55, clip=True).encode(
-        x=x, y=y, color=_colour(alt, shown)
-    )  # fmt: skip
+    dots = (
+        alt.Chart(_data(alt, points))
+        .mark_circle(size=14, opacity=0.55, clip=True)
+        .encode(x=x, y=y, color=_colour(alt, shown))
+    )
     # A step whose line is out of sight still needs its mark: a path without length.
     traced = [line if line else [[0.0, 0.0], [0.0, 0.0]] for line in picture["lines"]]
     ends = [
         {"x": a, "y": b, "step": i, "o": o} for i, line in enumerate(traced) for o, (a, b) in enumerate(line)
     ]
-    rules = alt.Chart(_data(alt, ends), name="step_line").mark_line(color="var(--ink)", strokeWidth=2, clip=True).encode(
-        x=x, y=y, detail=alt.Detail("step:O"), order="o:Q"
-    )  # fmt: skip
+    rules = (
+        alt.Chart(_data(alt, ends), name="step_line")
+        .mark_line(color="var(--ink)", strokeWidth=2, clip=True)
+        .encode(x=x, y=y, detail=alt.Detail("step:O"), order="o:Q")
+    )
     across = [
         {"x": -width, "x2": width, "y": 0.0, "y2": 0.0},
         {"x": 0.0, "x2": 0.0, "y": -height, "y2": height},
@@ -235,16 +262,22 @@ def _histogram(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
         for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True)
     ]
     scale = alt.Scale(domain=[edges[0], edges[-1]], nice=False)
-    bars = alt.Chart(_data(alt, rows)).mark_bar(opacity=0.5).encode(
-        x=alt.X("x:Q", bin="binned", title=f"score of {short_term(picture['terms'][0])}", scale=scale),
-        x2="x2:Q",
-        y=alt.Y("y:Q", title="share of the group, %", stack=None),
-        color=_colour(alt, picture["groups"]),
-    )  # fmt: skip
+    bars = (
+        alt.Chart(_data(alt, rows))
+        .mark_bar(opacity=0.5)
+        .encode(
+            x=alt.X("x:Q", bin="binned", title=f"score of {short_term(picture['terms'][0])}", scale=scale),
+            x2="x2:Q",
+            y=alt.Y("y:Q", title="share of the group, %", stack=None),
+            color=_colour(alt, picture["groups"]),
+        )
+    )
     places = [{"x": 0.0 if place is None else place} for place in picture["thresholds"]]
-    rules = alt.Chart(_data(alt, places), name="step_threshold").mark_rule(color="var(--ink)", strokeWidth=2).encode(
-        x=alt.X("x:Q", scale=scale)
-    )  # fmt: skip
+    rules = (
+        alt.Chart(_data(alt, places), name="step_threshold")
+        .mark_rule(color="var(--ink)", strokeWidth=2)
+        .encode(x=alt.X("x:Q", scale=scale))
+    )
     title = "Bias scores by group, and the threshold of the rule"
     return [to_svg(bars + rules, title, width=560, height=260, chosen=chosen)]
 
@@ -258,12 +291,16 @@ def _projection(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
             for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
         ]
         scale = alt.Scale(domain=[edges[0], edges[-1]], nice=False)
-        bars = alt.Chart(_data(alt, rows)).mark_bar().encode(
-            x=alt.X("x:Q", bin="binned", title="all bias scores, weighted by the rule", scale=scale),
-            x2="x2:Q",
-            y=alt.Y("y:Q", title="rows"),
-            color=_colour(alt, ["kept", "flipped"]),
-        )  # fmt: skip
+        bars = (
+            alt.Chart(_data(alt, rows))
+            .mark_bar()
+            .encode(
+                x=alt.X("x:Q", bin="binned", title="all bias scores, weighted by the rule", scale=scale),
+                x2="x2:Q",
+                y=alt.Y("y:Q", title="rows"),
+                color=_colour(alt, ["kept", "flipped"]),
+            )
+        )
         drawn.append(
             to_svg(
                 bars, "The weighted sum of all bias scores: above 1 a row is flipped", width=560, height=240
@@ -307,12 +344,14 @@ def _reliability(curves: Sequence[Mapping[str, Any]], model: str) -> str:
     points = plain.mark_point(filled=True, size=42, opacity=1).encode(
         y=alt.Y("o:Q", title="observed", scale=scale)
     )
-    diagonal = alt.Chart(_data(alt, [{"a": 0, "b": 1}])).mark_rule(color="var(--soft)", strokeDash=[4, 4]).encode(
-        x=alt.X("a:Q", scale=scale), x2="b:Q", y=alt.Y("a:Q", scale=scale), y2="b:Q"
-    )  # fmt: skip
+    diagonal = (
+        alt.Chart(_data(alt, [{"a": 0, "b": 1}]))
+        .mark_rule(color="var(--soft)", strokeDash=[4, 4])
+        .encode(x=alt.X("a:Q", scale=scale), x2="b:Q", y=alt.Y("a:Q", scale=scale), y2="b:Q")
+    )
     return to_svg(diagonal + whisker + points, f"Calibration of {model}", width=300, height=260)
 
 
 def short_term(name: str) -> str:
-    """Return a term's name without the words that repeat: ``rate(sex=F, Y=1) - rate(...)`` as ``sex=F, Y=1 - ...``."""
+    """Return a term's name without the words that repeat: ``rate(a=F) - rate(a=M)`` as ``a=F − a=M``."""
     return re.sub(r"rate\(((?:[^()]|\([^()]*\))*)\)", r"\1", name).replace(" - ", " − ")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from evenhand.errors import MissingExtraError
 from evenhand.report import charts
+from evenhand.tables import whole_or_nothing
 
 RATES = {
     "selection_rate": ("Selection rate", "how often a decision is positive"),
@@ -27,10 +27,12 @@ RATES = {
 }
 MEANINGS = {
     "demographic_parity": "positive decisions are equally frequent in every group",
-    "equal_opportunity": "among rows with a positive label, positive decisions are equally frequent in every group",
-    "predictive_equality": "among rows with a negative label, positive decisions are equally frequent in every group",
-    "equalized_odds": "positive decisions are equally frequent in every group, both among rows with a positive"
-    " label and among rows with a negative one",
+    "equal_opportunity": "among rows with a positive label, positive decisions are equally frequent in every"
+    " group",
+    "predictive_equality": "among rows with a negative label, positive decisions are equally frequent in"
+    " every group",
+    "equalized_odds": "positive decisions are equally frequent in every group, both among rows with a"
+    " positive label and among rows with a negative one",
 }
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
@@ -54,9 +56,12 @@ def render_html(summary: Mapping[str, Any]) -> str:
     except ImportError:
         raise MissingExtraError("The report", "jinja2", "report") from None
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("evenhand.report"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("evenhand.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters |= {
         "percent": percent,
         "points": points,
@@ -94,17 +99,8 @@ def write_report(summary: Mapping[str, Any], path: str | os.PathLike[str]) -> Pa
     """Write a summary as an HTML file, whole or not at all, and return its path."""
     target = Path(path)
     text = render_html(summary)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_or_nothing(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
     return target
 
 
@@ -237,8 +233,8 @@ def _shortage(shortage: Mapping[str, Any] | None) -> str:
     if shortage["rows_needed"] is None:
         return f"There are {shortage['cell_rows']:,} rows of {where}; begin with {shortage['cell_needed']:,}."
     return (
-        f"About {shortage['rows_needed']:,} rows of this mix would settle it: {shortage['cell_needed']:,} of {where},"
-        f" of which there are now {shortage['cell_rows']:,}."
+        f"About {shortage['rows_needed']:,} rows of this mix would settle it: {shortage['cell_needed']:,} of"
+        f" {where}, of which there are now {shortage['cell_rows']:,}."
     )
 
 
@@ -258,7 +254,10 @@ def _sentence(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str
         return f"{subject} meet {what} to within {tolerance} points: {size}."
     if verdict["outcome"] == "fail":
         return f"{subject} do not meet {what} to within {tolerance} points: {size}."
-    return f"Whether {subject[0].lower()}{subject[1:]} meet {what} to within {tolerance} points is open: {size}, and these rows cannot tell."
+    return (
+        f"Whether {subject[0].lower()}{subject[1:]} meet {what} to within {tolerance} points is open: {size},"
+        " and these rows cannot tell."
+    )
 
 
 def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, str]:
@@ -296,8 +295,10 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
 
 
 _PROOFS = {
-    "optimal": "On the rows it was learnt from, no rule of its kind within the tolerance is more accurate: this was proven.",
-    "gap": "On the rows it was learnt from, a rule of its kind could be more accurate by at most {} points: this was proven.",
+    "optimal": "On the rows it was learnt from, no rule of its kind within the tolerance is more accurate:"
+    " this was proven.",
+    "gap": "On the rows it was learnt from, a rule of its kind could be more accurate by at most {} points:"
+    " this was proven.",
     "found": "It was found by a search that proves nothing about better rules.",
-    "plug-in": "It is the best one if the probabilities are true; on counted labels it may miss the tolerance.",
+    "plug-in": "It is the best one if the probabilities are true; on counted labels it may miss its bounds.",
 }

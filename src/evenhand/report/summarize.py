@@ -87,10 +87,10 @@ def summarize(
     Returns
     -------
     dict
-        With these keys. An ESTIMATE is ``{"value", "lower", "upper"}``, its value None without rows. A STATE is
-        ``{"accuracy": ESTIMATE or None, "outcome": "pass" | "fail" | "insufficient evidence", "verdicts":
-        [{"criterion", "attribute", "gap": ESTIMATE, "tolerance", "outcome", "shortage"}], "worst": the index of
-        the verdict that decides, "groups": [{"attribute", "group", "selection_rate", "true_positive_rate",
+        With these keys. An ESTIMATE is ``{"value", "lower", "upper"}``, its value None without rows. A STATE
+        is ``{"accuracy": ESTIMATE or None, "outcome": "pass" | "fail" | "insufficient evidence", "verdicts":
+        [{"criterion", "attribute", "gap": ESTIMATE, "tolerance", "outcome", "shortage"}], "worst": the index
+        of the verdict that decides, "groups": [{"attribute", "group", "selection_rate", "true_positive_rate",
         "false_positive_rate", "accuracy": ESTIMATE or None}]}``.
 
         - ``schema``: "evenhand-report/1"; ``title``; ``rows``; ``weighted``; ``held_out``; ``confidence``;
@@ -105,7 +105,8 @@ def summarize(
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
         - ``bias``: None, or the picture of the bias scores. ``kind`` "plane": ``limits`` of the two axes, the
-          ``softness`` with which they are stretched around 0, ``points`` ``[s1, s2, group]``, of which ``turned`` and ``others`` say how many are shown of how many
+          ``softness`` with which they are stretched around 0, ``points`` ``[s1, s2, group]``, of which
+          ``turned`` and ``others`` say how many are shown of how many
           (by the chosen rule), ``lines`` a list of ``[s1, s2]`` for each step. "histogram":
           ``edges``, ``shares`` for each group, ``thresholds`` for each step. "projection": ``edges``,
           ``counts`` for each step. All: ``terms``, ``groups``, ``rows``, ``outside``.
@@ -129,9 +130,13 @@ def summarize(
     if points and criterion is None:
         criterion = points[0][1].criterion
     options: dict[str, Any] = {
-        "criterion": criterion, "confidence": confidence, "pos_label": pos_label, "sample_weight": sample_weight,
-        "missing": missing, "random_state": random_state,
-    }  # fmt: skip
+        "criterion": criterion,
+        "confidence": confidence,
+        "pos_label": pos_label,
+        "sample_weight": sample_weight,
+        "missing": missing,
+        "random_state": random_state,
+    }
     rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label)
     summary: dict[str, Any] = {
         "schema": SCHEMA,

@@ -7,7 +7,10 @@ is surely 1, surely 0 or open; the open rows bound what any rule in the box can 
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +27,11 @@ from evenhand.search.threshold import Threshold
 VISITS_A_TURN = 1_000_000
 SECONDS_BEYOND = 5.0
 LOCAL_SECONDS = 0.5
-COARSE_GAP = 0.016
-FINEST_GAP = 1e-5
-LEAF_SIZE = {2: 16, 3: 12}
-LEAF_SIZE_BEYOND = 10
+COARSE_GAPS = (0.064, 0.016, 0.004)
+SHARE_FOR_COARSE_GAPS = 0.3
+BOXES_A_ROUND = 16
+LEAF_SIZE = {2: 16, 3: 8}
+LEAF_SIZE_BEYOND = 6
 MEETING_SIZE = {2: 4096, 3: 32}
 MEETING_SIZE_BEYOND = 20
 
@@ -45,6 +49,8 @@ class Certified:
         Stop after this many boxes.
     max_seconds : float or None or "auto", default="auto"
         Stop after this time. "auto" is no limit for K <= 2 and about 5 seconds beyond.
+    n_jobs : int or None, default=None
+        Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
 
     Examples
     --------
@@ -62,6 +68,7 @@ class Certified:
     gap: float = 0.0
     max_nodes: int | None = None
     max_seconds: float | str | None = "auto"
+    n_jobs: int | None = None
 
     def __post_init__(self) -> None:
         if not self.gap >= 0.0:
@@ -75,141 +82,214 @@ class Certified:
         """Return the best rule for each step of the bounds, and how good any other could be."""
         if problem.dimension == 1:
             return Threshold().solve(problem)
-        started = time.perf_counter()
-        run = _Run(problem, self, started)
+        run = _Run(problem, self)
         if problem.dimension > 2:
             run.start_locally(random_state)
         run.search()
         return run.results()
 
 
-class _Run:
-    """One search: the planes, the stack of boxes still to look at, and the best points so far."""
+class _Known:
+    """The best points so far, for each step of the bounds, and the bound on what was left behind."""
 
-    def __init__(self, problem: Problem, options: Certified, started: float) -> None:
-        self.problem, self.options, self.started = problem, options, started
-        self.planes, self.scale, constant = _planes_of(problem)
+    def __init__(self, steps: int, coordinates: int) -> None:
+        self.utility = np.full(steps, -np.inf)
+        self.point = np.full((steps, coordinates), np.nan)
+        self.left_behind = np.full(steps, -np.inf)
+
+    def copy(self) -> _Known:
+        known = _Known(*self.point.shape)
+        known.utility[:], known.point[:] = self.utility, self.point
+        return known
+
+    def take(self, other: _Known) -> None:
+        """Keep what is better in another one."""
+        better = other.utility > self.utility
+        self.utility[better], self.point[better] = other.utility[better], other.point[better]
+        self.left_behind = np.maximum(self.left_behind, other.left_behind)
+
+
+class _Run:
+    """One search: the planes, the boxes to look at, and what is known so far."""
+
+    def __init__(self, problem: Problem, options: Certified) -> None:
+        self.started = time.perf_counter()
+        self.problem, self.options = problem, options
+        self.planes, self.scale, self.constant = _planes_of(problem)
         steps, k = len(problem.lower), problem.dimension
-        self.constant = constant
         every = np.arange(len(self.planes), dtype=np.int32)
         self.shape = ((0,) * (k + 1), (0,) * (1 + problem.effects.shape[1]), every)
-        self.leaf_size = LEAF_SIZE.get(k, LEAF_SIZE_BEYOND)
-        self.meeting_size = MEETING_SIZE.get(k, MEETING_SIZE_BEYOND)
-        self.utility = np.full(steps, -np.inf)
-        self.point = np.full((steps, k + 1), np.nan)
-        self.left_behind = np.full(steps, -np.inf)
-        self.bound_on_utility = np.full(steps, np.inf)
+        self.basis = problem.basis
+        self.sizes = (LEAF_SIZE.get(k, LEAF_SIZE_BEYOND), MEETING_SIZE.get(k, MEETING_SIZE_BEYOND))
+        self.known = _Known(steps, k + 1)
+        self.upper_bound = np.full(steps, np.inf)
         limit = options.max_seconds
         self.seconds_allowed = (None if k <= 2 else SECONDS_BEYOND) if isinstance(limit, str) else limit
         self.nodes = 0
         self.finished = False
-        self._make_room(64 * (k + 1) + 4 * (k + 1), 4 * len(self.planes) + 64)
-
-    def _make_room(self, height: int, pool: int) -> None:
-        k, c = self.problem.dimension, self.problem.effects.shape[1]
-        self.centre = np.zeros((height, k + 1))
-        self.radius = np.zeros((height, k + 1))
-        self.sums = np.zeros((height, c + 1))
-        self.start = np.zeros(height, dtype=np.int64)
-        self.count = np.zeros(height, dtype=np.int64)
-        self.bound = np.zeros(height)
-        self.pool = np.zeros(pool, dtype=np.int32)
-        self.scratch = np.zeros((2, len(self.planes) + 1), dtype=np.int32)
 
     def start_locally(self, random_state: Any) -> None:
         """Let a local search find the first rules: what is better than them is all that is left to look for."""
         best = Best.none(self.problem)
-        allowed = LOCAL_SECONDS if self.seconds_allowed is None else min(LOCAL_SECONDS, 0.2 * self.seconds_allowed)
+        allowed = LOCAL_SECONDS if self.seconds_allowed is None else min(LOCAL_SECONDS, 0.1 * self.seconds_allowed)
         local_search(self.problem, best, max_seconds=allowed, random_state=random_state)
         for step in np.flatnonzero(np.isfinite(best.utility)):
             w = best.z[step] * self.scale
-            size = max(1.0, float(np.abs(w).max()))
-            self.utility[step] = best.utility[step]
-            self.point[step] = np.concatenate([[1.0], w]) / size
-
-    def _push_faces(self) -> int:
-        """Put the 2 K + 1 faces of the half-cube on the stack, the one around z = 0 on top."""
-        k = self.problem.dimension
-        faces = [(axis, side) for axis in range(1, k + 1) for side in (-1.0, 1.0)] + [(0, 1.0)]
-        for height, (axis, side) in enumerate(faces):
-            self.centre[height], self.radius[height] = 0.0, 1.0
-            if axis > 0:
-                self.centre[height, 0] = self.radius[height, 0] = 0.5
-            self.centre[height, axis], self.radius[height, axis] = side, 0.0
-            self.sums[height] = self.constant
-            self.start[height], self.count[height], self.bound[height] = 0, -1, np.inf
-        return len(faces)
+            self.known.utility[step] = best.utility[step]
+            self.known.point[step] = np.concatenate([[1.0], w]) / max(1.0, float(np.abs(w).max()))
 
     def search(self) -> None:
-        """Prove ever smaller gaps, down to the one asked for or until the budget is spent.
+        """Prove the gap asked for; where the budget ends before that, prove what can be proven.
 
-        A depth-first search proves nothing until it ends, so beyond K = 2, where it may not end, it starts with a
-        coarse gap. The searches before the last cost little beside it, and each finds better rules for the next.
+        A depth-first search proves nothing until it ends. So a part of the time is kept for coarser gaps, which
+        are proven much sooner.
         """
-        bound = np.full(len(self.utility), np.inf)
-        for target in self._targets():
-            self.finished = self._prove(target)
-            bound = np.minimum(bound, np.maximum(self.left_behind, self.utility))
-            if not self.finished:
-                break
-        self.bound_on_utility = np.maximum(bound, self.utility)
+        limited = self.seconds_allowed is not None and self.problem.dimension > 2
+        share = 1.0 - SHARE_FOR_COARSE_GAPS if limited else 1.0
+        self.finished = self._prove(self.options.gap, share)
+        if self.finished or not limited:
+            return
+        scale = float(np.abs(self.problem.gain).sum())
+        for gap in COARSE_GAPS:
+            if scale * gap <= self.options.gap or not self._prove(scale * gap, 1.0):
+                return
 
-    def _targets(self) -> list[float]:
-        if self.problem.dimension <= 2:
-            return [self.options.gap]
-        target = COARSE_GAP * float(np.abs(self.problem.gain).sum())
-        targets = []
-        while target > 2.0 * self.options.gap and target > FINEST_GAP:
-            targets.append(target)
-            target /= 16.0
-        return [*targets, self.options.gap]
-
-    def _prove(self, target: float) -> bool:
+    def _prove(self, target: float, share: float) -> bool:
         """Look at all boxes that may hold a rule better by more than ``target``; return whether that was done."""
-        self.left_behind[:] = -np.inf
-        height = self._push_faces()
-        basis = self.problem.basis
-        while True:
-            code, height, nodes, _ = _kernels.branch(
-                self.planes, *self.shape, basis, self.scale, self.problem.lower, self.problem.upper, self.leaf_size,
-                self.meeting_size, target, VISITS_A_TURN, self.centre, self.radius, self.sums, self.start, self.count, self.bound,
-                self.pool, height, self.utility, self.point, self.left_behind, self.scratch,
-            )  # fmt: skip
-            self.nodes += nodes
-            if code == _kernels.OUT_OF_ROOM:
-                self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
-            if code == _kernels.DONE:
-                return True
-            if self._out_of_budget():
-                self.left_behind = np.maximum(self.left_behind, self.bound[:height].max())
-                return False
+        boxes = _faces(self.problem.dimension)
+        if self.problem.dimension == 2:
+            rounds = [[boxes]]
+            workers = 1
+        else:
+            parts = [[part] for face in reversed(boxes) for part in _parts(*face)]
+            rounds = [parts[start : start + BOXES_A_ROUND] for start in range(0, len(parts), BOXES_A_ROUND)]
+            workers = self.options.n_jobs or os.cpu_count() or 1
+        stacks = [_Stack(self) for _ in range(workers)]
+        self.known.left_behind[:] = -np.inf
+        # Within a round the boxes know the same rules, whoever looks at them: threads change nothing but the time.
+        for boxes_of_round in rounds:
+            known = [self.known.copy() for _ in boxes_of_round]
+            if workers == 1:
+                done = [stacks[0].search(b, k, target, share) for b, k in zip(boxes_of_round, known, strict=True)]
+            else:
+                with ThreadPoolExecutor(workers) as pool:
+                    free = list(stacks)
 
-    def _out_of_budget(self) -> bool:
+                    def one(pair: tuple[list[_Box], _Known], free: list[_Stack] = free) -> bool:
+                        stack = free.pop()
+                        try:
+                            return stack.search(*pair, target, share)
+                        finally:
+                            free.append(stack)
+
+                    done = list(pool.map(one, zip(boxes_of_round, known, strict=True)))
+            for found in known:
+                self.known.take(found)
+            if not all(done):
+                # Boxes of later rounds were not looked at, and nothing is known of them.
+                if boxes_of_round is not rounds[-1]:
+                    self.known.left_behind[:] = np.inf
+                self._conclude()
+                return False
+        self._conclude()
+        return True
+
+    def _conclude(self) -> None:
+        proven = np.maximum(self.known.left_behind, self.known.utility)
+        self.upper_bound = np.maximum(np.minimum(self.upper_bound, proven), self.known.utility)
+
+    def out_of_budget(self, share: float) -> bool:
         limit = self.seconds_allowed
-        if limit is not None and time.perf_counter() - self.started > limit:
+        if limit is not None and time.perf_counter() - self.started > share * limit:
             return True
         return self.options.max_nodes is not None and self.nodes >= self.options.max_nodes
 
     def results(self) -> list[Solution | NoRule]:
         seconds = time.perf_counter() - self.started
         found: list[Solution | NoRule] = []
-        for step, point in enumerate(self.point):
+        for step, point in enumerate(self.known.point):
             if np.isnan(point[0]):
-                found.append(NoRule(proven=self.finished and self.left_behind[step] == -np.inf, nodes=self.nodes))
+                found.append(NoRule(proven=bool(self.upper_bound[step] == -np.inf), nodes=self.nodes))
                 continue
             z = point[1:] / (point[0] * self.scale)
-            bound = float(self.bound_on_utility[step])
+            bound = float(self.upper_bound[step])
             found.append(conclude(self.problem, step, z, upper_bound=bound, nodes=self.nodes, seconds=seconds))
         return found
 
 
+_Box = tuple[FloatArray, FloatArray]
+
+
+class _Stack:
+    """The boxes still to look at, depth first, with the open rows of each. One for each thread."""
+
+    def __init__(self, run: _Run) -> None:
+        k, c, n = run.problem.dimension, run.problem.effects.shape[1], len(run.planes)
+        height = 64 * (k + 1) + 4 * (k + 1)
+        self.run = run
+        self.centre = np.zeros((height, k + 1))
+        self.radius = np.zeros((height, k + 1))
+        self.sums = np.zeros((height, c + 1))
+        self.start = np.zeros(height, dtype=np.int64)
+        self.count = np.zeros(height, dtype=np.int64)
+        self.bound = np.zeros(height)
+        self.pool = np.zeros(4 * n + 64, dtype=np.int32)
+        self.scratch = np.zeros((2, n + 1), dtype=np.int32)
+
+    def search(self, boxes: list[_Box], known: _Known, target: float, share: float) -> bool:
+        """Look at some boxes and all their parts; return whether that was done within the budget."""
+        run = self.run
+        for height, (centre, radius) in enumerate(boxes):
+            self.centre[height], self.radius[height], self.sums[height] = centre, radius, run.constant
+            self.start[height], self.count[height], self.bound[height] = 0, -1, np.inf
+        height = len(boxes)
+        while True:
+            code, height, nodes, _ = _kernels.branch(
+                run.planes, *run.shape, run.basis, run.scale, run.problem.lower, run.problem.upper, *run.sizes, target,
+                VISITS_A_TURN, self.centre, self.radius, self.sums, self.start, self.count, self.bound, self.pool,
+                height, known.utility, known.point, known.left_behind, self.scratch,
+            )  # fmt: skip
+            run.nodes += nodes
+            if code == _kernels.OUT_OF_ROOM:
+                self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
+            if code == _kernels.DONE:
+                return True
+            if run.out_of_budget(share):
+                known.left_behind = np.maximum(known.left_behind, self.bound[:height].max())
+                return False
+
+
+def _faces(k: int) -> list[_Box]:
+    """Return the 2 K + 1 faces of the half-cube as boxes (centre, radius); the one around z = 0 is last, on top."""
+    boxes = []
+    for axis, side in [*itertools.product(range(1, k + 1), (-1.0, 1.0)), (0, 1.0)]:
+        centre, radius = np.zeros(k + 1), np.ones(k + 1)
+        if axis > 0:
+            centre[0] = radius[0] = 0.5
+        centre[axis], radius[axis] = side, 0.0
+        boxes.append((centre, radius))
+    return boxes
+
+
+def _parts(centre: FloatArray, radius: FloatArray) -> list[_Box]:
+    """Return the box's 2^K parts, halved along every side that it has."""
+    half = 0.5 * radius
+    signs = [(-1.0, 1.0) if size > 0.0 else (0.0,) for size in radius]
+    return [(centre + half * np.array(corner), half) for corner in itertools.product(*signs)]
+
+
 def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the planes, the scale that each contrast was divided by, and what is decided whatever z is."""
-    size = np.abs(problem.contrasts)
-    scale = np.array([np.median(column[column > 0]) if (column > 0).any() else 1.0 for column in size.T])
+    scale = np.array([_scale(column) for column in np.abs(problem.contrasts).T])
     rows = np.column_stack([problem.margin, -problem.contrasts / scale, problem.gain, problem.effects])
     constant = np.zeros(1 + problem.effects.shape[1])
     constant[0] = problem.offset
     merged = np.empty_like(rows)
     found = _kernels.merge_planes(rows, problem.dimension + 1, merged, constant)
     return np.ascontiguousarray(merged[:found]), scale, constant
+
+
+def _scale(size: FloatArray) -> float:
+    """Return a typical size of a contrast as a power of two, so that scaling is exact and copies of rows move nothing."""
+    positive = size[size > 0.0]
+    return float(2.0 ** np.round(np.log2(np.median(positive)))) if positive.size else 1.0

@@ -1,0 +1,203 @@
+"""Methods that turn probabilities into fair decisions, behind one interface: evenhand's and its peers'."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fairlearn.postprocessing import ThresholdOptimizer
+from numpy.typing import NDArray
+from oxonfair import FairPredictor, group_metrics
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+import evenhand as eh
+from benchmarks.splits import Evidence, Rows
+from benchmarks.tradeoff import CRITERIA, LADDER, Decisions
+
+Decide = Callable[[Rows, int], Decisions]
+Fit = Callable[[Rows, str, tuple[float, ...]], Mapping[float, Decide | None]]
+WORKER = Path(__file__).with_name("error_parity_worker.py")
+
+logging.getLogger("oxonfair").setLevel(logging.ERROR)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The decisions on the test rows by tolerance (None where there is no rule), and the time it took."""
+
+    decisions: Mapping[float, Decisions | None]
+    fit_seconds: float
+    predict_seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class PostProcessor:
+    """A method: how it is fitted, whether it asks for the attribute at prediction, whether it is random."""
+
+    name: str
+    fit: Fit
+    needs_group: bool = False
+    random: bool = False
+    tolerances: tuple[float, ...] = LADDER
+
+    def run(self, evidence: Evidence, criterion: str, tolerances: tuple[float, ...], seed: int) -> Run:
+        """Fit on the one part of the evidence and decide on the other."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            started = time.perf_counter()
+            deciders = self.fit(evidence.learn, criterion, tolerances)
+            fitted = time.perf_counter()
+            found = {
+                tolerance: None if decide is None else np.asarray(decide(evidence.test, seed)).astype(int)
+                for tolerance, decide in deciders.items()
+            }
+            ended = time.perf_counter()
+        return Run(found, fitted - started, (ended - fitted) / len(tolerances))
+
+
+def fit_evenhand(
+    learn: Rows, criterion: str, tolerances: tuple[float, ...], *, known: bool = False, **options: Any
+) -> dict[float, Decide | None]:
+    """Learn evenhand's rules; ``known`` gives them the attribute itself instead of its probabilities."""
+    found = eh.frontier(
+        learn.y, learn.group, learn.p_y, _known(learn) if known else learn.joint, criterion=criterion,
+        tolerances=tolerances, **options,
+    )  # fmt: skip
+    rules = {point.tolerance: point.rule for point in found}
+
+    def decide(rule: eh.Rule, rows: Rows, seed: int) -> Decisions:
+        return rule.decide(rows.p_y, _known(rows) if known else rows.joint)
+
+    return {t: partial(decide, rules[t]) if t in rules else None for t in tolerances}
+
+
+def _known(rows: Rows) -> NDArray[np.float64]:
+    """Return p(Y, A | x) where A is known: p(Y | x) in the column of the row's own group."""
+    joint = np.zeros_like(rows.joint)
+    at = np.arange(len(rows.y))
+    joint[at, 0, rows.group], joint[at, 1, rows.group] = 1.0 - rows.p_y, rows.p_y
+    return joint
+
+
+class _Given(ClassifierMixin, BaseEstimator):
+    """A fitted classifier whose probabilities are its only feature."""
+
+    def fit(self, X: Any, y: Any) -> _Given:
+        self.classes_ = np.array([0, 1])
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        return np.column_stack([1.0 - X[:, 0], X[:, 0]])
+
+
+def fit_threshold_optimizer(
+    learn: Rows, criterion: str, tolerances: tuple[float, ...]
+) -> dict[float, Decide | None]:
+    """Learn fairlearn's group thresholds; under equalized odds it takes no tolerance, so one serves all."""
+    deciders: dict[float, Decide | None] = {}
+    for tolerance in tolerances:
+        if criterion == "eo" and deciders:
+            deciders[tolerance] = next(iter(deciders.values()))
+            continue
+        fair = ThresholdOptimizer(
+            estimator=_Given().fit(None, None),
+            constraints=CRITERIA[criterion].replace(" ", "_"),
+            prefit=True,
+            predict_method="predict_proba",
+            tol=tolerance if criterion == "dp" else None,
+        ).fit(learn.p_y[:, None], learn.y, sensitive_features=learn.group)
+        deciders[tolerance] = lambda rows, seed, fair=fair: fair.predict(
+            rows.p_y[:, None], sensitive_features=rows.group, random_state=seed
+        )
+    return deciders
+
+
+def fit_oxonfair(
+    learn: Rows, criterion: str, tolerances: tuple[float, ...], *, use_fast: bool
+) -> dict[float, Decide | None]:
+    """Learn OxonFair's offsets for inferred groups: one frontier, from which each tolerance picks."""
+    metric = {"dp": group_metrics.demographic_parity, "eo": group_metrics.equalized_odds_max}[criterion]
+    fair = FairPredictor(
+        lambda table: table[:, :2],
+        {"data": _table(learn), "target": learn.y, "groups": learn.group},
+        inferred_groups=lambda table: table[:, 2:],
+        use_fast=use_fast,
+    )
+    deciders: dict[float, Decide | None] = {}
+    for tolerance in tolerances:
+        fair.fit(group_metrics.accuracy, metric, tolerance, recompute=not deciders)
+        chosen = copy.copy(fair)
+        deciders[tolerance] = lambda rows, seed, chosen=chosen: chosen.predict(
+            {"data": _table(rows), "target": rows.y}
+        )
+    return deciders
+
+
+def _table(rows: Rows) -> NDArray[np.float64]:
+    return np.column_stack([1.0 - rows.p_y, rows.p_y, rows.p_group])
+
+
+class ErrorParity(PostProcessor):
+    """error-parity in a Python of its own, which ``EVENHAND_ERROR_PARITY`` names: it needs numpy < 2.
+
+    The process is started once, and reads and writes arrays in files.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("error-parity", _not_here, needs_group=True, random=True)
+        python = os.environ["EVENHAND_ERROR_PARITY"]
+        process = subprocess.Popen(
+            [python, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        object.__setattr__(self, "_process", process)
+
+    def run(self, evidence: Evidence, criterion: str, tolerances: tuple[float, ...], seed: int) -> Run:
+        """Send the arrays to the other process, and read its decisions."""
+        learn, test = evidence.learn, evidence.test
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "job.npz"
+            np.savez(
+                path, y=learn.y, group=learn.group, p_y=learn.p_y, test_group=test.group, test_p_y=test.p_y,
+                tolerances=tolerances, criterion=CRITERIA[criterion].replace(" ", "_"), seed=seed,
+            )  # fmt: skip
+            self._process.stdin.write(f"{path}\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline())
+            decided = np.load(path)["decisions"]
+        return Run(
+            dict(zip(tolerances, decided, strict=True)), answer["fit_seconds"], answer["predict_seconds"]
+        )
+
+
+def _not_here(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
+    raise NotImplementedError("error-parity is fitted in its own process.")
+
+
+CERTIFIED = PostProcessor("evenhand, certified", fit_evenhand)
+POST_PROCESSORS = (
+    CERTIFIED,
+    PostProcessor("evenhand, 360 directions (Algorithm 3)", partial(fit_evenhand, search="directions")),
+    PostProcessor(
+        "plug-in LP (LinearPost's)",
+        partial(fit_evenhand, search="dual", evidence="model"),
+        tolerances=(0.005, 0.01, 0.02, 0.05, 0.10, 0.20),
+    ),
+    PostProcessor("OxonFair, inferred groups", partial(fit_oxonfair, use_fast=True)),
+    PostProcessor("OxonFair, inferred groups, soft", partial(fit_oxonfair, use_fast=False)),
+    PostProcessor("evenhand, attribute known", partial(fit_evenhand, known=True), needs_group=True),
+    PostProcessor(
+        "fairlearn ThresholdOptimizer", fit_threshold_optimizer, needs_group=True, random=True
+    ),
+)  # fmt: skip

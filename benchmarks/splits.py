@@ -1,0 +1,149 @@
+"""Random splits of Adult and COMPAS with the probabilities that every compared method is given.
+
+A split has the paper's sizes. The models of the hold-out see the training rows, and the validation rows get
+probabilities from them. Cross-fitting spends the same rows otherwise: training and validation rows together
+get the probabilities of five folds' models, and the final models are trained on all of them. Probabilities
+are kept in the directory ``EVENHAND_BENCHMARKS`` (by default one in the system's temporary directory), so
+that the benchmarks that share them train each model once.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightgbm import LGBMClassifier
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from threadpoolctl import threadpool_limits
+
+import evenhand as eh
+from evenhand.datasets import Dataset
+
+FOLDS = 5
+SPLITS = {"adult": 24, "compas": 60}
+if at_most := os.environ.get("EVENHAND_SPLITS"):  # fewer, for a quick look
+    SPLITS = {name: min(n, int(at_most)) for name, n in SPLITS.items()}
+MODELS = {
+    "logistic regression": LogisticRegression(max_iter=200, tol=1e-3),
+    "boosted trees": LGBMClassifier(
+        n_estimators=60, learning_rate=0.12, num_leaves=15, random_state=0, n_jobs=1, verbose=-1
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Labels, groups (0 or 1) and probabilities of some rows; ``joint`` is p(Y, A | x) of shape (n, 2, 2)."""
+
+    y: NDArray[np.int64]
+    group: NDArray[np.int64]
+    p_y: NDArray[np.float64]
+    joint: NDArray[np.float64]
+
+    @property
+    def p_group(self) -> NDArray[np.float64]:
+        """p(A | x), of shape (n, 2)."""
+        return self.joint.sum(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a rule is learnt from, and the test rows under the models that it will be used with."""
+
+    learn: Rows
+    test: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class SplitData:
+    """One random split: the same rows spent in three ways."""
+
+    seed: int
+    holdout: Evidence
+    crossfit: Evidence
+    ensemble: Evidence
+
+
+@cache
+def dataset(name: str) -> Dataset:
+    """Return a data set by its name."""
+    return {"adult": eh.datasets.load_adult, "compas": eh.datasets.fetch_compas}[name]()
+
+
+@cache
+def codes(name: str) -> NDArray[np.int64]:
+    """Return each row's group as 0 or 1."""
+    group = dataset(name).group
+    return (group == np.unique(group)[1]).astype(np.int64)
+
+
+def splits(name: str, model: str, n: int) -> Iterator[SplitData]:
+    """Yield n splits, with seeds 0, 1, ...; their probabilities are computed once and kept."""
+    for seed in range(n):
+        path = _directory() / f"{name}-{model.replace(' ', '-')}-{seed}.npz"
+        if not path.exists():
+            with threadpool_limits(1):
+                kept = _probabilities(name, model, seed)
+            part = path.with_suffix(f".{os.getpid()}.npz")
+            np.savez(part, **kept)
+            part.replace(path)
+        yield _read(name, seed, dict(np.load(path)))
+
+
+def _directory() -> Path:
+    chosen = os.environ.get("EVENHAND_BENCHMARKS")
+    path = Path(chosen) if chosen else Path(tempfile.gettempdir()) / "evenhand-benchmarks"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _probabilities(name: str, model: str, seed: int) -> dict[str, NDArray[np.float64]]:
+    """Train everything that one split needs; each array has p(Y=1|x) first and then the four cells."""
+    data, base = dataset(name), MODELS[model]
+    cell = 2 * data.y + codes(name)
+    train, validation, test = data.splits(random_state=seed)
+    every = np.concatenate([train, validation])
+
+    def fitted(rows: Any) -> Any:
+        models = [clone(base).fit(data.X[rows], target[rows]) for target in (data.y, cell)]
+        return lambda at: np.column_stack(
+            [models[0].predict_proba(data.X[at])[:, 1], models[1].predict_proba(data.X[at])]
+        )
+
+    held = fitted(train)
+    out_of_fold, averaged = np.empty((len(every), 5)), np.zeros((len(test), 5))
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    for rest, fold in folds.split(every, cell[every]):
+        predict = fitted(every[rest])
+        out_of_fold[fold] = predict(every[fold])
+        averaged += predict(test) / FOLDS
+    return {
+        "holdout": held(validation), "holdout_test": held(test), "crossfit": out_of_fold,
+        "crossfit_test": fitted(every)(test), "ensemble_test": averaged,
+    }  # fmt: skip
+
+
+def _read(name: str, seed: int, kept: dict[str, NDArray[np.float64]]) -> SplitData:
+    data = dataset(name)
+    train, validation, test = data.splits(random_state=seed)
+
+    def rows(at: Any, part: str) -> Rows:
+        found = kept[part]
+        return Rows(data.y[at], codes(name)[at], found[:, 0], found[:, 1:].reshape(-1, 2, 2))
+
+    every = rows(np.concatenate([train, validation]), "crossfit")
+    return SplitData(
+        seed,
+        Evidence(rows(validation, "holdout"), rows(test, "holdout_test")),
+        Evidence(every, rows(test, "crossfit_test")),
+        Evidence(every, rows(test, "ensemble_test")),
+    )

@@ -1,0 +1,128 @@
+"""Accuracy against test gap over many splits: what was measured, interpolated at equal gaps, with errors."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import evenhand as eh
+from benchmarks.splits import Rows
+from evenhand import metrics
+
+TOLERANCES = (0.10, 0.05, 0.02, 0.01)
+LADDER = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10, 0.14, 0.20, 0.30)
+CRITERIA = {"dp": "demographic parity", "eo": "equalized odds"}
+RESAMPLES = 400
+GAPS: dict[str, Callable[..., float]] = {
+    "dp": metrics.demographic_parity_difference,
+    "eo": metrics.equalized_odds_difference,
+}
+Decisions = NDArray[Any]
+
+
+@dataclass(eq=False)
+class Outcomes:
+    """Test accuracy and test gap of one method, for each split and each tolerance that it was asked for."""
+
+    tolerances: tuple[float, ...]
+    accuracy: list[list[float]] = field(default_factory=list)
+    gap: list[list[float]] = field(default_factory=list)
+    missed: list[list[bool]] = field(default_factory=list)
+
+    def add(self, test: Rows, criterion: str, found: Mapping[float, Decisions | None]) -> None:
+        """Add a split. Where there is no rule for a tolerance, the strictest one that there is stands in."""
+        had = [tolerance for tolerance in self.tolerances if found[tolerance] is not None]
+        accuracy, gap = [], []
+        for tolerance in self.tolerances:
+            stands_in = min((t for t in had if t >= tolerance), default=None)
+            decided = None if stands_in is None else found[stands_in]
+            measured = (np.nan, np.nan) if decided is None else measure(test, criterion, decided)
+            accuracy.append(measured[0])
+            gap.append(measured[1])
+        self.accuracy.append(accuracy)
+        self.gap.append(gap)
+        self.missed.append([found[tolerance] is None for tolerance in self.tolerances])
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+    def at(self, tolerance: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return accuracy and gap of every split at one tolerance."""
+        column = self.tolerances.index(tolerance)
+        return np.array(self.accuracy)[:, column], np.array(self.gap)[:, column]
+
+    def without_rule(self, tolerance: float) -> int:
+        """Return in how many splits there was no rule for a tolerance."""
+        return int(np.array(self.missed)[:, self.tolerances.index(tolerance)].sum())
+
+    def accuracy_at_gap(self, gap: float, splits: Any = slice(None)) -> float:
+        """Return the mean accuracy where the mean test gap is this: linear between the tolerances.
+
+        Beyond the largest mean gap it is the best accuracy there is; below the smallest it is NaN.
+        """
+        gaps = np.nanmean(np.array(self.gap)[splits], axis=0)
+        accuracies = np.nanmean(np.array(self.accuracy)[splits], axis=0)
+        order = np.argsort(gaps, kind="stable")
+        found = np.interp(gap, gaps[order], accuracies[order], left=np.nan)
+        return float(max(found, accuracies[gaps <= gap].max(initial=-np.inf))) if found == found else np.nan
+
+
+def measure(test: Rows, criterion: str, decided: Decisions) -> tuple[float, float]:
+    """Return test accuracy and test gap of some decisions."""
+    gap = GAPS[criterion](test.y, decided, sensitive_features=test.group)
+    return float(np.mean(decided == test.y)), float(gap)
+
+
+def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean over splits and its standard error."""
+    return float(np.nanmean(values)), float(np.nanstd(values, ddof=1) / np.sqrt(np.isfinite(values).sum()))
+
+
+def excess(outcomes: Outcomes, tolerance: float) -> NDArray[np.float64]:
+    """Return by how much the test gap is above the tolerance, for each split."""
+    return np.maximum(outcomes.at(tolerance)[1] - tolerance, 0.0)
+
+
+def difference_at_gap(one: Outcomes, other: Outcomes, gap: float) -> tuple[float, float]:
+    """Return one's accuracy minus the other's at an equal mean test gap, and its error.
+
+    The error is that of resampling splits, the same ones for both.
+    """
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(one), size=(RESAMPLES, len(one)))
+    differences = [one.accuracy_at_gap(gap, rows) - other.accuracy_at_gap(gap, rows) for rows in drawn]
+    found = one.accuracy_at_gap(gap) - other.accuracy_at_gap(gap)
+    return found, float(np.nanstd(differences)) if found == found else np.nan
+
+
+def error_at_gap(one: Outcomes, gap: float) -> float:
+    """Return the standard error of :meth:`Outcomes.accuracy_at_gap`, by resampling splits."""
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(one), size=(RESAMPLES, len(one)))
+    return float(np.nanstd([one.accuracy_at_gap(gap, rows) for rows in drawn]))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def with_error(value: float, error: float, scale: float = 100.0, digits: int = 2, sign: bool = False) -> str:
+    """Return a figure and its standard error as text, in hundredths; a dash where there is none."""
+    if value != value:
+        return "-"
+    return f"{scale * value:{'+' if sign else ''}.{digits}f} ± {scale * error:.{digits}f}"
+
+
+def machine(*packages: str) -> str:
+    """Return the line that says where and with what the figures were made."""
+    named = ", ".join(f"{package} {version(package)}" for package in packages)
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, evenhand {eh.__version__}, {named}"
