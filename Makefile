@@ -4,12 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-long lint types bench docs clean
+.PHONY: demo test test-long lint types bench browser clean
 
 demo: .venv/installed
 	$(BIN)/python -m evenhand.demo
 
-test: .venv/installed-dev
+test: .venv/installed-dev browser
 	$(BIN)/python -m ruff check src tests benchmarks
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest -n 2 --ignore=tests/long
@@ -27,6 +27,12 @@ types: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks
 
+# The report is tested in a real browser.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	|| { echo "Installing chromium for the report's tests" && apt-get -qq update && apt-get -qq install -y chromium chromium-driver >/dev/null; } \
+	|| echo "There is no chromium and chromedriver here: the report's browser tests will fail. Install them by hand."
+
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
 
@@ -38,7 +44,7 @@ clean:
 
 .venv/installed: .venv/made pyproject.toml constraints.txt
 	@echo "Installing evenhand"
-	@$(PIP) --editable '.[report]'
+	@$(PIP) --editable '.[cli,report]'
 	@touch .venv/installed
 
 .venv/installed-dev: .venv/made pyproject.toml constraints.txt

@@ -264,14 +264,16 @@ class _Contrast:
     @functools.cached_property
     def limit(self) -> float:
         """Newcombe's one-sided upper limit for the observed counts."""
-        return float(self._limits(np.array(self.successes[0]), np.array(self.successes[1])))
+        value_a, reach_a = self._ends(0, np.array(self.successes[0]))
+        value_b, reach_b = self._ends(1, np.array(self.successes[1]))
+        return float(value_a + value_b + np.hypot(reach_a, reach_b))
 
-    def _limits(self, s_a: FloatArray, s_b: FloatArray) -> FloatArray:
+    def _ends(self, which: int, successes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what a rate adds to the combination, and how much more at the far end of its interval."""
         z = normal_quantile(self.confidence, one_sided=True)
-        (c_a, c_b), (n_a, n_b) = self.coefficients, np.array(self.trials)
-        rate_a, rate_b = rates_of(s_a, n_a), rates_of(s_b, n_b)
-        high, low = wilson_at(s_a, n_a, z)[1], wilson_at(s_b, n_b, z)[0]
-        return c_a * rate_a + c_b * rate_b + np.hypot(c_a * (high - rate_a), c_b * (rate_b - low))
+        coefficient, trials = self.coefficients[which], np.array(self.trials[which])
+        rate, end = rates_of(successes, trials), wilson_at(successes, trials, z)[1 - which]
+        return coefficient * rate, coefficient * (end - rate)
 
     @functools.cached_property
     def _sought(self) -> tuple[float, float]:
@@ -288,14 +290,14 @@ class _Contrast:
         A limit rises with the count of a and falls with that of b, since Wilson's ends rise with the rate.
         """
         x_b = _window(self.trials[1], *self._sought)
-        low, high = np.full(len(x_b), -1), np.full(len(x_b), int(self.trials[0]) + 1)
-        while (high - low > 1).any():
-            middle = (low + high) // 2
-            inside = (
-                self._limits(np.clip(middle, 0, self.trials[0]), x_b.astype(np.float64)) <= self.limit + 1e-12
-            )
-            inside |= middle < 0
-            low, high = np.where(inside, np.maximum(middle, low), low), np.where(inside, high, middle)
+        value_b, reach_b = self._ends(1, x_b.astype(np.float64))
+        value_a, reach_a = self._ends(0, np.arange(self.trials[0] + 1.0))
+        low, high = np.full(len(x_b), -1), np.full(len(x_b), len(value_a))
+        for _ in range(len(value_a).bit_length()):
+            middle = np.maximum((low + high) // 2, 0)
+            inside = value_a[middle] + value_b + np.hypot(reach_a[middle], reach_b) <= self.limit + 1e-12
+            open_ = high - low > 1
+            low, high = np.where(open_ & inside, middle, low), np.where(open_ & ~inside, middle, high)
         return x_b, low
 
     def _probability(self, p_a: FloatArray, p_b: FloatArray) -> FloatArray:
@@ -316,6 +318,12 @@ class _Contrast:
         """Tell whether no rates with a value above the limit make the observed sample probable enough."""
         error = (1.0 - _NUISANCE_SHARE) * (1.0 - self.confidence) * (1.0 - 1e-6) - 10.0 * _NEGLIGIBLE
         c_a, c_b = self.coefficients
+        beyond = limit - self.limit
+        if beyond > 0.0 and min(self.trials) > 0.0:
+            # Hoeffding's inequality settles what is far away: no such sample's value is above its limit.
+            spread = c_a**2 / self.trials[0] + c_b**2 / self.trials[1]
+            if math.exp(-2.0 * beyond**2 / spread) <= error:
+                return True
         edges = np.linspace(*self._sought, _CELLS + 1)
         low, high = edges[:-1], edges[1:]
         for _ in range(_SPLITS):

@@ -51,11 +51,13 @@ def barycentre(scores: Sequence[FloatArray], u: FloatArray, target: str) -> Floa
     weights = np.array([len(s) for s in scores]) / sum(len(s) for s in scores)
     table = np.stack([quantile(s, u) for s in scores])
     if target == "mean":
-        return np.asarray(weights @ table)
+        mean: FloatArray = weights @ table
+        return mean
     order = np.argsort(table, axis=0, kind="stable")
     reached = np.cumsum(weights[order], axis=0) >= 0.5
     middle = np.take_along_axis(order, reached.argmax(axis=0)[None], axis=0)
-    return np.take_along_axis(table, middle, axis=0)[0]
+    median: FloatArray = np.take_along_axis(table, middle, axis=0)[0]
+    return median
 
 
 def smallest_strength(
