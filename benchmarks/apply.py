@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +20,7 @@ import evenhand as eh
 COPY = """
 import sys
 import pyarrow.parquet as pq
-source = pq.ParquetFile(sys.argv[1])
+source = pq.ParquetFile(sys.argv[1], pre_buffer=False)
 with pq.ParquetWriter(sys.argv[2], source.schema_arrow) as writer:
     for batch in source.iter_batches(batch_size=131_072):
         writer.write_batch(batch)
@@ -55,10 +55,14 @@ def make_rule(path: Path) -> None:
 
 
 def timed(command: list[str]) -> tuple[float, float]:
-    """Return the seconds that a command takes, and the most memory of any command so far, in megabytes."""
+    """Return the seconds that a command takes, and the most memory that it had, in megabytes."""
     start = time.perf_counter()
-    subprocess.run(command, check=True)
-    return time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} ended with {process.returncode}")
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -69,9 +73,7 @@ def main(argv: list[str] | None = None) -> None:
         place = Path(folder)
         make_rows(place / "new.parquet", rows)
         make_rule(place / "rule.json")
-        copied, _ = timed(
-            [sys.executable, "-c", COPY, str(place / "new.parquet"), str(place / "copy.parquet")]
-        )
+        copied, _ = timed([sys.executable, "-c", COPY, str(place / "new.parquet"), str(place / "copy.parquet")])
         decide = [
             sys.executable,
             "-m",

@@ -7,8 +7,8 @@ models are trained on all. See :mod:`benchmarks.splits`.
 
 from __future__ import annotations
 
-import evenhand as eh
-from benchmarks.splits import MODELS, SPLITS, Evidence, splits
+from benchmarks.postprocessors import CERTIFIED
+from benchmarks.splits import MODELS, SPLITS, splits
 from benchmarks.tradeoff import (
     CRITERIA,
     LADDER,
@@ -23,18 +23,8 @@ from benchmarks.tradeoff import (
     with_error,
 )
 
-SHOWN = {"adult": (0.10, 0.05, 0.03, 0.02), "compas": (0.15, 0.10, 0.08, 0.06)}
+SHOWN = {"adult": (0.10, 0.05, 0.03, 0.02), "compas": (0.20, 0.15, 0.12, 0.10)}
 WAYS = ("holdout", "crossfit", "ensemble")
-
-
-def ladder(evidence: Evidence, criterion: str, tolerances: tuple[float, ...] = LADDER) -> dict:
-    """Return the certified rules' test decisions by tolerance, None where there is no rule."""
-    learn, test = evidence.learn, evidence.test
-    found = eh.frontier(
-        learn.y, learn.group, learn.p_y, learn.joint, criterion=criterion, tolerances=tolerances
-    )
-    rules = {point.tolerance: point.rule for point in found}
-    return {t: rules[t].decide(test.p_y, test.joint).astype(int) if t in rules else None for t in tolerances}
 
 
 def outcomes(name: str, model: str) -> dict[str, dict[str, Outcomes]]:
@@ -44,7 +34,7 @@ def outcomes(name: str, model: str) -> dict[str, dict[str, Outcomes]]:
         for criterion, by_way in found.items():
             for way, kept in by_way.items():
                 evidence = getattr(split, way)
-                kept.add(evidence.test, criterion, ladder(evidence, criterion))
+                kept.add(evidence.test, criterion, CERTIFIED.run(evidence, criterion, LADDER, 0).decisions)
     return found
 
 
@@ -57,10 +47,7 @@ def report(name: str, model: str) -> None:
     for criterion, by_way in found.items():
         for gap in SHOWN[name]:
             levels = [with_error(by_way[w].accuracy_at_gap(gap), error_at_gap(by_way[w], gap)) for w in WAYS]
-            gains = [
-                with_error(*difference_at_gap(by_way[way], by_way["holdout"], gap), sign=True)
-                for way in WAYS[1:]
-            ]
+            gains = [with_error(*difference_at_gap(by_way[way], by_way["holdout"], gap), sign=True) for way in WAYS[1:]]
             rows.append([CRITERIA[criterion], f"{gap:.2f}", *levels, *gains])
     header = ["criterion", "test gap", "hold-out", "cross-fitted", "ensemble", "cross-fitted − hold-out"]
     print(table([*header, "ensemble − hold-out"], rows))

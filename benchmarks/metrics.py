@@ -47,9 +47,7 @@ def main(rows: int = ROWS) -> dict[str, float]:
             ours, theirs = getattr(metrics, name), getattr(fairlearn.metrics, name)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                slow, expected = seconds(
-                    lambda f=theirs, g=groups: f(y_true, y_pred, sensitive_features=g), 1
-                )
+                slow, expected = seconds(lambda f=theirs, g=groups: f(y_true, y_pred, sensitive_features=g), 1)
             fast, found = seconds(lambda f=ours, g=groups: f(y_true, y_pred, sensitive_features=g), 5)
             np.testing.assert_allclose(found, expected, rtol=1e-9)
             ratios[f"{name} ({kind})"] = slow / fast

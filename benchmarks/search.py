@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from benchmarks.timing import argsort_seconds, median_seconds
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 
 import evenhand as eh
+from benchmarks.timing import argsort_seconds, median_seconds
 from evenhand.learn import read_setting
 from evenhand.search import Certified, Problem
 
@@ -48,9 +48,17 @@ def rows(source: str, n: int, seed: int = 0) -> tuple[Any, ...]:
     take = rng.choice(len(y), n, replace=n > len(y))
     if n > len(y):  # repeated rows would be one hyperplane: move each a little
         p_y = np.clip(p_y[take] + rng.normal(scale=1e-4, size=n), 0.0, 1.0)
-        joint = {name: (array[take] + 1e-4 * rng.dirichlet(np.ones(4), n).reshape(n, 2, 2)) / 1.0001 for name, array in joint.items()}
+        joint = {
+            name: (array[take] + 1e-4 * rng.dirichlet(np.ones(4), n).reshape(n, 2, 2)) / 1.0001
+            for name, array in joint.items()
+        }
         return y[take], {name: column[take] for name, column in attributes.items()}, p_y, joint
-    return y[take], {n_: c[take] for n_, c in attributes.items()}, p_y[take], {n_: a[take] for n_, a in joint.items()}
+    return (
+        y[take],
+        {n_: c[take] for n_, c in attributes.items()},
+        p_y[take],
+        {n_: a[take] for n_, a in joint.items()},
+    )
 
 
 def problem(source: str, n: int, criterion: Any, tolerances: Any) -> Problem:
@@ -63,7 +71,9 @@ def problem(source: str, n: int, criterion: Any, tolerances: Any) -> Problem:
     return setting.problem(np.atleast_1d(tolerances))
 
 
-def figures(label: str, n: int, criterion: Any, search: Certified, at_most: float, aim: float, repeats: int = 5) -> None:
+def figures(
+    label: str, n: int, criterion: Any, search: Certified, at_most: float, aim: float, repeats: int = 5
+) -> None:
     """Print the ratio on every instance, and the median over them."""
     unit = argsort_seconds(n)
     ratios = []
@@ -86,7 +96,7 @@ def frontier_figure(n: int = 20_000) -> None:
         single = problem(source, n, eh.EqualizedOdds(attribute="sex"), 0.05)
         ladder = problem(source, n, eh.EqualizedOdds(attribute="sex"), np.linspace(0.004, 0.2, 50))
         one, all_ = (median_seconds(lambda p=p: Certified().solve(p), 5) for p in (single, ladder))
-        print(f"frontier of 50 tolerances, K = 2, {source}, N = {n:,}: {all_ / one:.1f} certified solves (at most 15, aim 5)")
+        print(f"frontier of 50 tolerances, K = 2, {source}, N = {n:,}: {all_ / one:.1f} solves (at most 15, aim 5)")
 
 
 def decide_figure(n: int = 10_000_000) -> None:
@@ -119,7 +129,15 @@ def main() -> None:
     figures("K = 2 (EO) certified, gap 0", 20_000, eh.EqualizedOdds(attribute="sex"), Certified(), 150, 40)
     figures("K = 2 (EO) certified, gap 0", 400_000, eh.EqualizedOdds(attribute="sex"), Certified(), 100, 30, 3)
     four = Certified(gap=0.001, max_seconds=60)
-    figures("K = 4 (EO on two attributes) certified, gap 0.001", 5_000, eh.EqualizedOdds(), four, 50_000, 10_000, 1)
+    figures(
+        "K = 4 (EO on two attributes) certified, gap 0.001",
+        5_000,
+        eh.EqualizedOdds(),
+        four,
+        50_000,
+        10_000,
+        1,
+    )
     frontier_figure()
     decide_figure()
     memory_figure()

@@ -72,9 +72,7 @@ def test_the_exact_bound_is_valid_in_larger_samples_and_far_tighter_than_two_bou
             if len(excess) < 20:
                 bound = bounds.exact_upper_bound((1, -1), (s_a, s_b), (n_a, n_b), 0.9)
                 level = np.sqrt(0.9)
-                two = bounds.clopper_pearson_upper(s_a, n_a, level) - bounds.clopper_pearson_lower(
-                    s_b, n_b, level
-                )
+                two = bounds.clopper_pearson_upper(s_a, n_a, level) - bounds.clopper_pearson_lower(s_b, n_b, level)
                 estimate = s_a / n_a - s_b / n_b
                 excess.append((bound - estimate) / (float(two) - estimate))
         assert missed / repeats <= 0.1 + 2.6 * np.sqrt(0.09 / repeats)
@@ -122,8 +120,7 @@ def test_the_bound_on_the_largest_gap_needs_no_correction_for_many_groups():
     rng = np.random.default_rng(8)
     rates, trials = np.array([0.2, 0.3, 0.4, 0.4]), np.array([60, 80, 60, 50])
     wrong = sum(
-        bounds.gap_within(successes, trials, 0.2 - 1e-9, 0.8)
-        for successes in rng.binomial(trials, rates, (300, 4))
+        bounds.gap_within(successes, trials, 0.2 - 1e-9, 0.8) for successes in rng.binomial(trials, rates, (300, 4))
     )
     assert wrong / 300 <= 0.2 + 2.6 * np.sqrt(0.16 / 300)
 

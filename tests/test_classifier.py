@@ -121,11 +121,7 @@ def test_a_classifier_is_cloned_pickled_and_shown(fitted):
 
 
 def same_rule(one: eh.Rule, other: eh.Rule) -> bool:
-    return (
-        one.terms == other.terms
-        and one.priors == other.priors
-        and one.solution_.values == other.solution_.values
-    )
+    return one.terms == other.terms and one.priors == other.priors and one.solution_.values == other.solution_.values
 
 
 def test_with_tolerance_equals_a_fresh_fit_to_the_bit_and_trains_nothing():
@@ -185,9 +181,7 @@ def frozen() -> tuple[FrozenEstimator, FrozenEstimator, eh.datasets.Dataset]:
 
 def test_the_frozen_set_up_is_learn_rule_on_the_same_arrays(frozen):
     label, joint, valid = frozen
-    fair = eh.FairClassifier(label, auxiliary=joint, cv=None).fit(
-        valid.X, valid.y, sensitive_features=valid.group
-    )
+    fair = eh.FairClassifier(label, auxiliary=joint, cv=None).fit(valid.X, valid.y, sensitive_features=valid.group)
     p_y, p_joint = label.predict_proba(valid.X)[:, 1], joint.predict_proba(valid.X).reshape(-1, 2, 2)
     rule = eh.learn_rule(valid.y, valid.group, p_y, p_joint, criterion="equalized_odds", tolerance=0.05)
     assert same_rule(fair.rule_, rule)
@@ -221,9 +215,7 @@ def test_a_frozen_auxiliary_names_its_classes_by_number_or_by_label_and_group(fr
     train = DATA.take(np.arange(300))
     other = Relabelled(names, [2, 0, 3, 1]).fit(train.X, 2 * train.y + (train.group == "1"))
     expected, found = (
-        eh.FairClassifier(label, auxiliary=model, cv=None).fit(
-            valid.X, valid.y, sensitive_features=valid.group
-        )
+        eh.FairClassifier(label, auxiliary=model, cv=None).fit(valid.X, valid.y, sensitive_features=valid.group)
         for model in (joint, FrozenEstimator(other))
     )
     assert same_rule(expected.rule_, found.rule_)
@@ -261,9 +253,7 @@ def test_a_weight_of_k_equals_k_copies(frozen):
     np.testing.assert_array_equal(weighted.held_out_.rows, counted)
 
 
-@pytest.mark.parametrize(
-    "options", [{"cv": 0.4}, {"ensemble": True}, {"cv": 0.4, "criterion": "demographic_parity"}]
-)
+@pytest.mark.parametrize("options", [{"cv": 0.4}, {"ensemble": True}, {"cv": 0.4, "criterion": "demographic_parity"}])
 def test_other_ways_to_hold_out_keep_the_tolerance_too(options):
     fair = fair_classifier(**options).fit(X, Y, sensitive_features=GROUP)
     assert largest_gap(fair) <= 0.05
@@ -334,9 +324,7 @@ def test_labels_are_any_two_values(fitted, labels, pos_label):
     assert decided.dtype == y.dtype
     np.testing.assert_array_equal(decided == positive, fitted.predict(X) == 1)
     np.testing.assert_array_equal(decided == fair.classes_[1], fair.decision_function(X) > 0)
-    np.testing.assert_array_equal(
-        fair.predict_proba(X).argmax(axis=1) == 1, fair.predict_proba(X)[:, 1] > 0.5
-    )
+    np.testing.assert_array_equal(fair.predict_proba(X).argmax(axis=1) == 1, fair.predict_proba(X)[:, 1] > 0.5)
     assert fair.rule_.classes == (negative, positive)
 
 
@@ -429,9 +417,7 @@ def test_with_the_attribute_at_hand_the_rule_is_a_threshold_for_each_group(crite
 
 def test_the_attribute_is_asked_for_when_it_is_used_and_refused_when_it_is_not(fitted):
     fair = fair_classifier(sensitive_at_predict=True).fit(X, Y, sensitive_features=GROUP)
-    with pytest.raises(
-        InputError, match=r"sensitive_at_predict=True\): pass sensitive_features with \['group'\]"
-    ):
+    with pytest.raises(InputError, match=r"sensitive_at_predict=True\): pass sensitive_features with \['group'\]"):
         fair.predict(X)
     with pytest.raises(InputError, match="unknown group 'other'"):
         fair.predict(X[:1], sensitive_features=["other"])
@@ -447,9 +433,7 @@ def test_a_crossed_attribute_is_used_at_prediction(two_attributes):
     fair = fair_classifier(criterion=criterion, cv=2, sensitive_at_predict=True, search="dual", tolerance=0.1)
     sensitive = {"sex": sex, "race": race}
     rows = slice(0, 3)
-    every = fair.fit(features, y, sensitive_features=sensitive).predict(
-        features, sensitive_features=sensitive
-    )
+    every = fair.fit(features, y, sensitive_features=sensitive).predict(features, sensitive_features=sensitive)
     few = fair.predict(features[rows], sensitive_features={"sex": sex[rows], "race": race[rows]})
     np.testing.assert_array_equal(every[rows], few)
     with pytest.raises(InputError, match="no attribute 'race'"):
@@ -460,9 +444,7 @@ def test_a_crossed_attribute_is_used_at_prediction(two_attributes):
 
 
 def as_text(rows: np.ndarray) -> list[str]:
-    return [
-        f"{'warm' if a > 0 else 'cold'} {'high' if b > 0 else 'low'} a{int(a)} b{int(b)}" for a, b in rows
-    ]
+    return [f"{'warm' if a > 0 else 'cold'} {'high' if b > 0 else 'low'} a{int(a)} b{int(b)}" for a, b in rows]
 
 
 @pytest.mark.parametrize(
@@ -489,9 +471,7 @@ def test_x_of_any_library_gives_the_same_decisions(fitted, wrap):
 def test_x_of_text(wrap):
     texts = wrap(as_text(X))
     base = make_pipeline(TfidfVectorizer(), LogisticRegression())
-    fair = fair_classifier(base, tolerance=0.1).fit(
-        texts, Y, sensitive_features=GROUP, sample_weight=np.ones(600)
-    )
+    fair = fair_classifier(base, tolerance=0.1).fit(texts, Y, sensitive_features=GROUP, sample_weight=np.ones(600))
     assert fair.predict(texts).shape == (600,)
     assert largest_gap(fair) <= 0.1
 
@@ -591,13 +571,9 @@ def test_grid_search_over_the_tolerance_and_over_the_base_model(fitted):
 
 
 def test_metadata_is_routed_in_a_pipeline_a_grid_and_cross_validation(routing):
-    gap = make_scorer(equalized_odds_difference, greater_is_better=False).set_score_request(
-        sensitive_features=True
-    )
+    gap = make_scorer(equalized_odds_difference, greater_is_better=False).set_score_request(sensitive_features=True)
     base = LogisticRegression().set_fit_request(sample_weight=True)
-    fair = (
-        fair_classifier(base, cv=2).set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
-    )
+    fair = fair_classifier(base, cv=2).set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
     pipeline = make_pipeline(StandardScaler(), fair)
     metadata = {"sensitive_features": pd.Series(GROUP), "sample_weight": np.ones(600)}
     scores = cross_validate(
@@ -606,9 +582,7 @@ def test_metadata_is_routed_in_a_pipeline_a_grid_and_cross_validation(routing):
     )  # fmt: skip
     assert (scores["test_gap"] > -0.5).all()
     assert (scores["test_accuracy"] > 0.6).all()
-    grid = GridSearchCV(
-        pipeline, {"fairclassifier__tolerance": [0.02, 0.5]}, cv=2, scoring=gap, error_score="raise"
-    )
+    grid = GridSearchCV(pipeline, {"fairclassifier__tolerance": [0.02, 0.5]}, cv=2, scoring=gap, error_score="raise")
     grid.fit(X, Y, sensitive_features=GROUP)
     assert grid.best_params_["fairclassifier__tolerance"] in (0.02, 0.5)
     assert GridSearchCV(fair, {"tolerance": [0.1]}, cv=2, error_score="raise").fit(X, Y, **metadata).score(
@@ -692,13 +666,9 @@ def test_mistakes_with_frozen_models_are_named(frozen):
         fit(label, None)
     with pytest.raises(InputError, match="Set cv=None"):
         fit(label, joint, cv=5)
-    with pytest.raises(
-        InputError, match=r"needs p\(Y, group\|x\), but the frozen auxiliary model estimates only"
-    ):
+    with pytest.raises(InputError, match=r"needs p\(Y, group\|x\), but the frozen auxiliary model estimates only"):
         fit(label, FrozenEstimator(LogisticRegression().fit(X, GROUP)))
-    with pytest.raises(
-        InputError, match=r"classes_ of the frozen auxiliary model, \['x', 'y'\], are not those"
-    ):
+    with pytest.raises(InputError, match=r"classes_ of the frozen auxiliary model, \['x', 'y'\], are not those"):
         fit(label, FrozenEstimator(LogisticRegression().fit(X, np.where(GROUP == "1", "x", "y"))))
     with pytest.raises(InputError, match=r"frozen estimator's classes_ are \[5, 7\], but y has \[0, 1\]"):
         fit(FrozenEstimator(LogisticRegression().fit(X, 5 + 2 * Y)), joint)

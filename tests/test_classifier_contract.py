@@ -27,9 +27,7 @@ class DerivedGroups(eh.FairClassifier):
     One of the checks looks for the names n_features_in_ and feature_names_in_ here.
     """
 
-    def fit(
-        self, X: Any, y: Any, *, sensitive_features: Any = None, sample_weight: Any = None
-    ) -> DerivedGroups:
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, sample_weight: Any = None) -> DerivedGroups:
         if sensitive_features is None:
             sensitive_features = derive_groups(X, y, sample_weight)
         return super().fit(X, y, sensitive_features=sensitive_features, sample_weight=sample_weight)
@@ -42,19 +40,13 @@ def derive_groups(X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
     labels = np.asarray(y, dtype=object).ravel()
     if len(labels) != n:
         return np.arange(n) % 2
-    usable = (
-        values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "fiub" and np.isfinite(values).all()
-    )
+    usable = values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "fiub" and np.isfinite(values).all()
     counted = np.ones(n, dtype=bool) if sample_weight is None else np.ravel(np.asarray(sample_weight)) > 0
     group = np.zeros(n, dtype=int)
     for label in set(labels.tolist()):
         inside = labels == label
-        known = (
-            np.unique(values.sum(axis=1)[inside & counted]) if usable and len(counted) == n else np.empty(0)
-        )
-        group[inside] = (
-            values.sum(axis=1)[inside] > np.median(known) if known.size > 1 else np.arange(inside.sum()) % 2
-        )
+        known = np.unique(values.sum(axis=1)[inside & counted]) if usable and len(counted) == n else np.empty(0)
+        group[inside] = values.sum(axis=1)[inside] > np.median(known) if known.size > 1 else np.arange(inside.sum()) % 2
     return group
 
 

@@ -54,9 +54,7 @@ def place(tmp_path_factory):
     pq.write_table(make_table(1), folder / "new.parquet")
     pa.csv.write_csv(make_table(1), folder / "new.csv")
     pa.feather.write_feather(make_table(1), folder / "new.feather")
-    (folder / "options.toml").write_text(
-        '[audit]\nlabel = "y"\nscore = "p"\nsensitive = ["sex"]\ncriterion = ["dp"]\n'
-    )
+    (folder / "options.toml").write_text('[audit]\nlabel = "y"\nscore = "p"\nsensitive = ["sex"]\ncriterion = ["dp"]\n')
     return folder
 
 
@@ -110,21 +108,15 @@ def test_help_is_quick_and_names_every_command(place):
 
 
 def test_audit_prints_a_table_or_json_and_its_exit_code_is_the_verdict(place):
-    failed = evenhand(
-        "audit", "val.parquet", *COLUMNS, "--criterion", "dp", "--report", "audit.html", cwd=place
-    )
+    failed = evenhand("audit", "val.parquet", *COLUMNS, "--criterion", "dp", "--report", "audit.html", cwd=place)
     assert failed.returncode == 1
     assert "demographic_parity" in failed.stdout
     assert "\x1b" not in failed.stdout
     assert "Audit of val.parquet" in (place / "audit.html").read_text(encoding="utf-8")
-    passed = evenhand(
-        "audit", "val.parquet", *COLUMNS, "--criterion", "dp", "--tolerance", "0.9", "--json", cwd=place
-    )
+    passed = evenhand("audit", "val.parquet", *COLUMNS, "--criterion", "dp", "--tolerance", "0.9", "--json", cwd=place)
     assert passed.returncode == 0
     assert json.loads(passed.stdout)["verdicts"][0]["outcome"] == "pass"
-    unsettled = evenhand(
-        "audit", "val.parquet", *COLUMNS, "--criterion", "eo", "--tolerance", "0.06", cwd=place
-    )
+    unsettled = evenhand("audit", "val.parquet", *COLUMNS, "--criterion", "eo", "--tolerance", "0.06", cwd=place)
     assert unsettled.returncode == 3
     configured = evenhand("audit", "val.parquet", "--config", "options.toml", cwd=place)
     assert configured.returncode == 1
@@ -137,9 +129,7 @@ def test_mistakes_get_one_sentence_with_the_nearest_names(place):
     assert "'sex'" in wrong.stderr
     assert wrong.stdout == ""
     assert len(wrong.stderr.strip().splitlines()) == 1
-    debug = evenhand(
-        "audit", "val.parquet", "--label", "y", "--score", "q", "--sensitive", "sex", "--debug", cwd=place
-    )
+    debug = evenhand("audit", "val.parquet", "--label", "y", "--score", "q", "--sensitive", "sex", "--debug", cwd=place)
     assert "Traceback" in debug.stderr
 
 
@@ -179,9 +169,7 @@ def test_apply_decides_the_same_in_every_format(place, rule):
     assert (found["decision"].to_numpy() == expected).all()
     assert ((found["fair_margin"].to_numpy() > 0) == (expected == 1)).all()
     assert (found["flipped"].to_numpy() == (expected != (table["p"].to_numpy() > 0.5))).all()
-    assert np.allclose(
-        found["bias_score_2"], learned.bias_scores(table["p"].to_numpy(), joint)[:, 1], equal_nan=True
-    )
+    assert np.allclose(found["bias_score_2"], learned.bias_scores(table["p"].to_numpy(), joint)[:, 1], equal_nan=True)
     assert (pa.csv.read_csv(place / "out.csv")["decision"].to_numpy() == expected).all()
     assert (pa.feather.read_table(place / "out.arrow")["decision"].to_numpy() == expected).all()
 
@@ -293,9 +281,7 @@ def test_fit_trains_the_models_where_there_are_only_features(tmp_path):
 
 def test_a_closed_pipe_and_a_poor_terminal_are_no_errors(place):
     command = f"{sys.executable} -m evenhand audit val.parquet {' '.join(COLUMNS)} | true"
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=place, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(["sh", "-c", command], cwd=place, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     poor = evenhand("--help", cwd=place, env={"PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb"})
     assert poor.returncode == 0

@@ -27,9 +27,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors={"sex": [0.5, 0.5]}, z=[0.1])
     text = json.loads(rule.to_json())
-    text["learned_from"] = {
-        "columns": {"score": "p", "groups": {"sex": {"kind": "group", "columns": ["p_f", None]}}}
-    }
+    text["learned_from"] = {"columns": {"score": "p", "groups": {"sex": {"kind": "group", "columns": ["p_f", None]}}}}
     (tmp_path / "rule.json").write_text(json.dumps(text))
     return tmp_path
 

@@ -116,7 +116,8 @@ def test_a_criterion_survives_the_way_to_plain_data_and_back(criterion):
     "data",
     [
         None, [], {}, {"type": "Nothing"}, {"type": "DemographicParity", "floor": 1}, {"type": "MinimumRate"},
-        {"type": "Composite"}, {"type": "Composite", "parts": [{"type": "?"}]}, {"type": "SelectionRatio", "ratio": "x"},
+        {"type": "Composite"}, {"type": "Composite", "parts": [{"type": "?"}]},
+        {"type": "SelectionRatio", "ratio": "x"},
         {"type": "DemographicParity", "attribute": {"intersection": ["one"]}}, {"type": "SelectionRatio", "ratio": 2.0},
     ],
 )  # fmt: skip
@@ -129,10 +130,12 @@ def test_data_that_is_no_criterion_is_refused(data):
     "make",
     [
         lambda: eh.SelectionRatio(0.0), lambda: eh.SelectionRatio(1.2), lambda: eh.MinimumRate("auc", 0.5),
-        lambda: eh.MinimumRate("tpr", 1.5), lambda: eh.SelectionBudget(0.5, 0.4), lambda: eh.DemographicParity(tolerance=-1),
+        lambda: eh.MinimumRate("tpr", 1.5), lambda: eh.SelectionBudget(0.5, 0.4),
+        lambda: eh.DemographicParity(tolerance=-1),
         lambda: eh.DemographicParity(tolerance="much"), lambda: eh.DemographicParity(attribute=3),
         lambda: eh.Intersection("sex"), lambda: eh.Intersection("sex", "sex"), lambda: Composite(parts=()),
-        lambda: write_out(eh.DemographicParity(attribute="age"), SEX), lambda: write_out(eh.DemographicParity(), {"x": ("a",)}),
+        lambda: write_out(eh.DemographicParity(attribute="age"), SEX),
+        lambda: write_out(eh.DemographicParity(), {"x": ("a",)}),
     ],
 )  # fmt: skip
 def test_a_criterion_that_means_nothing_is_refused(make):

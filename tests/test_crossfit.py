@@ -75,9 +75,7 @@ def test_every_cell_is_spread_evenly_over_the_folds(seed, n_folds, n_columns, n)
     rng = np.random.RandomState(seed)
     cells = [rng.choice(4, size=n, p=[0.55, 0.3, 0.1, 0.05]) for _ in range(n_columns)]
     fold = crossfit.stratified_folds(cells, n_folds, rng)
-    counts = np.array(
-        [[np.bincount(fold[column == c], minlength=n_folds) for c in range(4)] for column in cells]
-    )
+    counts = np.array([[np.bincount(fold[column == c], minlength=n_folds) for c in range(4)] for column in cells])
     assert counts.sum() == n * n_columns
     if n_columns == 1:
         assert np.ptp(counts, axis=2).max() <= 1
@@ -113,9 +111,7 @@ def test_no_fold_lacks_a_cell():
             seen.append((len(X), np.unique(y).size))
             return super().fit(X, y, sample_weight)
 
-    criterion = eh.EqualizedOdds(attribute="sex", tolerance=0.4) & eh.EqualizedOdds(
-        attribute="race", tolerance=0.8
-    )
+    criterion = eh.EqualizedOdds(attribute="sex", tolerance=0.4) & eh.EqualizedOdds(attribute="race", tolerance=0.8)
     fair = eh.FairClassifier(Watching(), criterion=criterion, search="dual", cv=5, random_state=0)
     fair.fit(X, y, sensitive_features={"sex": sex, "race": race})
     assert len(seen) == 3 * 6

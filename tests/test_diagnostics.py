@@ -36,9 +36,7 @@ def test_calibration_error_is_small_at_the_truth_and_the_bias_elsewhere(seed):
     p = rng.random(20_000)
     inside = rng.random(20_000) < p
     assert calibration_error(p, inside, np.ones(20_000)) < 0.03
-    assert calibration_error(np.full(20_000, 0.9), inside, np.ones(20_000)) == pytest.approx(
-        0.9 - inside.mean()
-    )
+    assert calibration_error(np.full(20_000, 0.9), inside, np.ones(20_000)) == pytest.approx(0.9 - inside.mean())
 
 
 def test_calibration_error_counts_a_weight_of_k_as_k_copies():
@@ -93,9 +91,7 @@ def test_a_weak_auxiliary_is_warned_of_when_the_rule_has_to_act():
     data = eh.datasets.make_zafar(1200, random_state=0)
     blind = DummyClassifier(strategy="prior")
     fair = eh.FairClassifier(LogisticRegression(), auxiliary=blind, cv=3, random_state=0)
-    with pytest.warns(
-        eh.EvenhandWarning, match=r"hardly tells apart the groups of 'group' among rows with label 0"
-    ):
+    with pytest.warns(eh.EvenhandWarning, match=r"hardly tells apart the groups of 'group' among rows with label 0"):
         fair.fit(data.X, data.y, sensitive_features=data.group)
     assert len(fair.diagnostics_.weaknesses) == 2
     assert "(weak)" in str(fair.diagnostics_)

@@ -41,9 +41,7 @@ def test_intervals_for_a_rate_equal_scipys(count, confidence):
 def test_clopper_pearson_never_covers_less_than_it_says_and_wilson_about_as_often(trials):
     successes = np.arange(trials + 1)
     rates = np.linspace(0.0, 1.0, 201)
-    exact = [
-        coverage(*bounds.clopper_pearson_interval(successes, trials), successes, trials, p) for p in rates
-    ]
+    exact = [coverage(*bounds.clopper_pearson_interval(successes, trials), successes, trials, p) for p in rates]
     score = [coverage(*intervals.wilson_interval(successes, trials), successes, trials, p) for p in rates]
     assert min(exact) >= 0.95 - 1e-9
     assert np.mean(score) == pytest.approx(0.95, abs=0.012)
@@ -173,9 +171,7 @@ def test_the_joint_quantile_is_between_one_interval_and_bonferronis():
     joint = intervals.simultaneous_quantile(pairs, [30] * 5, [100] * 5)
     assert stats.norm.ppf(0.975) < joint < stats.norm.ppf(1 - 0.025 / 10)
     assert joint == pytest.approx(stats.studentized_range.ppf(0.95, 5, np.inf) / np.sqrt(2), abs=0.06)
-    assert intervals.simultaneous_quantile(intervals.pairs_of(2), [3, 4], [9, 9]) == pytest.approx(
-        1.95996, abs=1e-5
-    )
+    assert intervals.simultaneous_quantile(intervals.pairs_of(2), [3, 4], [9, 9]) == pytest.approx(1.95996, abs=1e-5)
     many = intervals.simultaneous_quantile(intervals.pairs_of(80), [30] * 80, [100] * 80)
     assert many == pytest.approx(stats.norm.ppf(1 - 0.025 / (80 * 79 / 2)))
 

@@ -19,7 +19,10 @@ def draw(seed, n, n_groups=2):
     cell = (rng.random(n)[:, None] > joint.reshape(n, -1).cumsum(axis=1)).sum(axis=1).clip(max=2 * n_groups - 1)
     y, a = cell // n_groups, cell % n_groups
     for missing in range(2 * n_groups):  # every cell has rows
-        y[2 * missing : 2 * missing + 2], a[2 * missing : 2 * missing + 2] = missing // n_groups, missing % n_groups
+        y[2 * missing : 2 * missing + 2], a[2 * missing : 2 * missing + 2] = (
+            missing // n_groups,
+            missing % n_groups,
+        )
     return y, np.array([f"g{code}" for code in a]), joint[:, 1].sum(axis=1), joint
 
 
@@ -36,13 +39,15 @@ def gaps(criterion, y, a, decided):
 
 @settings(max_examples=30)
 @given(seed=seeds, criterion=st.sampled_from(CRITERIA), n_groups=st.integers(2, 3), tolerance=st.floats(0.0, 0.5))
-def test_the_constraint_holds_on_the_fitting_set_and_the_numbers_are_the_rules_own(seed, criterion, n_groups, tolerance):
+def test_the_constraint_holds_on_the_fitting_set_and_the_numbers_are_the_rules_own(
+    seed, criterion, n_groups, tolerance
+):
     y, a, p, joint = draw(seed, 120, n_groups)
     search = eh.Certified(max_seconds=0.1)
     try:
         rule = eh.learn_rule(y, a, p, joint, criterion=criterion, tolerance=tolerance, search=search)
     except InfeasibleError as error:
-        assert error.smallest_tolerance is None or error.smallest_tolerance > tolerance
+        assert error.smallest_tolerance is None or error.smallest_tolerance > tolerance  # noqa: PT017 (either outcome is right, and each has its own check)
         return
     decided = rule.decide(p, joint)
     assert gaps(criterion, y, a, decided) <= tolerance + 1e-9
@@ -68,7 +73,9 @@ def test_relabelling_the_groups_or_shuffling_the_rows_changes_nothing(seed, crit
     options = {"criterion": criterion, "tolerance": 0.15}
     plain = eh.learn_rule(y, a, p, joint, **options).solution_.utility
     swapped = np.where(a == "g0", "zebra", "ant")
-    assert eh.learn_rule(y, swapped, p, joint[:, :, ::-1], **options).solution_.utility == pytest.approx(plain, abs=1e-12)
+    assert eh.learn_rule(y, swapped, p, joint[:, :, ::-1], **options).solution_.utility == pytest.approx(
+        plain, abs=1e-12
+    )
     order = np.random.default_rng(seed).permutation(len(y))
     shuffled = eh.learn_rule(y[order], a[order], p[order], joint[order], **options)
     assert shuffled.solution_.utility == pytest.approx(plain, abs=1e-12)
@@ -114,8 +121,8 @@ def test_strong_duality_on_the_synthetic_distribution():
 
     data = eh.datasets.make_zafar(20_000, random_state=3, iid=True)
     setting = read_setting(
-        None, None, data.p_y, data.p_joint, criterion="eo", evidence="model", sample_weight=None, costs=None, pos_label=1,
-        groups=None, priors=None, missing="raise",
+        None, None, data.p_y, data.p_joint, criterion="eo", evidence="model", sample_weight=None, costs=None,
+        pos_label=1, groups=None, priors=None, missing="raise",
     )  # fmt: skip
     problem = setting.problem([0.01])
     plug_in = solve_linear_program(problem)
@@ -182,12 +189,22 @@ def test_several_attributes_must_each_meet_the_criterion_and_may_be_crossed():
     attributes = {"sex": sex, "race": np.where(race == 1, "b", "a")}
     rule = eh.learn_rule(y, attributes, p, {"sex": p_sex, "race": p_race}, tolerance=0.05)
     assert len(rule.terms) == 2
-    decided = rule.decide(p, {"sex": np.column_stack([1 - p_sex, p_sex]), "race": np.column_stack([1 - p_race, p_race])})
+    decided = rule.decide(
+        p, {"sex": np.column_stack([1 - p_sex, p_sex]), "race": np.column_stack([1 - p_race, p_race])}
+    )
     for group in attributes.values():
         assert eh.metrics.demographic_parity_difference(y, decided, sensitive_features=group) <= 0.05 + 1e-9
     crossed = np.stack([(1 - p_sex) * (1 - p_race), (1 - p_sex) * p_race, p_sex * (1 - p_race), p_sex * p_race], axis=1)
     criterion = eh.DemographicParity(attribute=eh.Intersection("sex", "race"))
-    rule = eh.learn_rule(y, attributes, p, {("sex", "race"): crossed}, criterion=criterion, tolerance=0.15, search=eh.Certified(max_seconds=0.5))
+    rule = eh.learn_rule(
+        y,
+        attributes,
+        p,
+        {("sex", "race"): crossed},
+        criterion=criterion,
+        tolerance=0.15,
+        search=eh.Certified(max_seconds=0.5),
+    )
     assert rule.groups["sex & race"] == ((0, "a"), (0, "b"), (1, "a"), (1, "b"))
     cells = [f"{s}{r}" for s, r in zip(sex, attributes["race"], strict=True)]
     decided = rule.decide(p, {eh.Intersection("sex", "race"): crossed})
@@ -211,7 +228,10 @@ def test_labels_and_groups_of_any_kind_and_library():
     ]:
         rule = eh.learn_rule(labels, groups, p, joint, tolerance=0.1, **options)
         np.testing.assert_allclose(rule.z, plain.z)
-    assert set(eh.learn_rule(words, a, p, joint, pos_label="granted").decide(p, joint)) <= {"granted", "refused"}
+    assert set(eh.learn_rule(words, a, p, joint, pos_label="granted").decide(p, joint)) <= {
+        "granted",
+        "refused",
+    }
 
 
 def test_the_groups_order_can_be_given():
@@ -226,14 +246,16 @@ def test_priors_of_the_training_set_are_used():
     y, a, p, joint = draw(10, 200)
     priors = np.array([[0.2, 0.3], [0.1, 0.4]])
     assert eh.learn_rule(y, a, p, joint, priors=priors).priors == pytest.approx((0.3, 0.7))
-    assert eh.learn_rule(y, a, p, joint, criterion="eop", priors=priors, tolerance=0.3).priors == pytest.approx((0.1, 0.4))
+    assert eh.learn_rule(y, a, p, joint, criterion="eop", priors=priors, tolerance=0.3).priors == pytest.approx(
+        (0.1, 0.4)
+    )
 
 
 def test_rows_of_unknown_group_count_for_accuracy_only():
     y, a, p, joint = draw(11, 300)
     holes = a.astype(object)
     holes[50:100] = None
-    with pytest.raises(InputError, match="missing in 50 rows.*missing='ignore'"):
+    with pytest.raises(InputError, match=r"missing in 50 rows.*missing='ignore'"):
         eh.learn_rule(y, holes, p, joint)
     rule = eh.learn_rule(y, holes, p, joint, tolerance=0.02, missing="ignore")
     decided = rule.decide(p, joint)
@@ -306,7 +328,12 @@ def test_bounds_that_exclude_each_other_are_infeasible_without_a_tolerance():
     ],
 )
 def test_bad_input_gets_an_error_that_names_the_cause(change, message):
-    given_ = {"y": [0, 1, 1, 0, 1, 0], "a": list("ababab"), "p": [0.2, 0.7, 0.6, 0.4, 0.8, 0.3], "q": np.full((6, 2), 0.5)}
+    given_ = {
+        "y": [0, 1, 1, 0, 1, 0],
+        "a": list("ababab"),
+        "p": [0.2, 0.7, 0.6, 0.4, 0.8, 0.3],
+        "q": np.full((6, 2), 0.5),
+    }
     options = {key: value for key, value in change.items() if key not in given_}
     given_ |= {key: value for key, value in change.items() if key in given_}
     with pytest.raises(InputError, match=message):
@@ -324,7 +351,8 @@ def test_extreme_priors_and_tiny_margins_are_survived():
 def test_the_same_input_gives_the_same_bytes():
     data = eh.datasets.make_zafar(1500, random_state=0)
     texts = {
-        eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", tolerance=0.03).to_json() for _ in range(3)
+        eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", tolerance=0.03).to_json()
+        for _ in range(3)
     }
     assert len(texts) == 1
 

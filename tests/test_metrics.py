@@ -29,8 +29,7 @@ def decisions(draw, most_columns=2):
     bits = st.lists(st.integers(0, 1), min_size=n, max_size=n)
     group = draw(st.sampled_from([st.integers(0, 3), st.sampled_from(["", "b", "b ", "é"])]))
     columns = {
-        f"column{j}": draw(st.lists(group, min_size=n, max_size=n))
-        for j in range(draw(st.integers(1, most_columns)))
+        f"column{j}": draw(st.lists(group, min_size=n, max_size=n)) for j in range(draw(st.integers(1, most_columns)))
     }
     weights = draw(st.none() | st.lists(st.floats(0.01, 9.0), min_size=n, max_size=n))
     return np.array(draw(bits)), np.array(draw(bits)), columns, weights
@@ -121,9 +120,7 @@ def test_all_of_fairlearns_rate_comparisons_are_here():
 @pytest.mark.parametrize("y_pred", [[0, 0, 1, 0, 0, 1, 1, 0], [1, 0, 0, 0, 1, 1, 0, 0], [0] * 8])
 def test_a_ratio_of_nothing_to_nothing_is_handled_as_in_fairlearn(y_pred, method, agg):
     y_true, groups = [1, 1, 0, 0, 1, 1, 0, 0], list("aaaabbbb")
-    ours, theirs = both(
-        "equalized_odds_ratio", y_true, y_pred, sensitive_features=groups, method=method, agg=agg
-    )
+    ours, theirs = both("equalized_odds_ratio", y_true, y_pred, sensitive_features=groups, method=method, agg=agg)
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
     no_true_positive = [0, 0, 1, 0, 0, 0, 1, 1]
     ours, theirs = both(
@@ -164,9 +161,7 @@ def test_the_positive_label_is_the_one_that_fairlearn_takes_it_for(name):
     groups = rng.integers(0, 3, 80)
     for labels, pos_label in (((0, 1), 0), (("a", "b"), "a"), ((1, 2), 2)):
         values = np.array(labels)
-        ours, theirs = both(
-            name, values[y_true], values[y_pred], sensitive_features=groups, pos_label=pos_label
-        )
+        ours, theirs = both(name, values[y_true], values[y_pred], sensitive_features=groups, pos_label=pos_label)
         assert ours == pytest.approx(theirs, rel=1e-12)
 
 
@@ -208,9 +203,7 @@ def test_groups_come_from_any_kind_of_column():
         pl.DataFrame({"sex": groups}),
         {"sex": groups},
     ):
-        found = metrics.demographic_parity_difference(
-            pd.Series(y_true), pl.Series(y_pred), sensitive_features=column
-        )
+        found = metrics.demographic_parity_difference(pd.Series(y_true), pl.Series(y_pred), sensitive_features=column)
         assert found == expected
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 
@@ -180,10 +181,8 @@ def test_a_file_that_is_no_rule_gets_one_clear_error(how):
 def test_a_changed_character_is_read_or_refused_but_never_anything_else(position, replacement):
     text = hand_made("dp").to_json()
     position %= len(text)
-    try:
+    with contextlib.suppress(RuleFormatError):
         eh.Rule.from_json(text[:position] + replacement + text[position + 1 :])
-    except RuleFormatError:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -259,7 +258,11 @@ def test_several_attributes_take_a_dict():
         criterion, groups={"sex": ("F", "M"), "race": ("a", "b")}, z=[0.1, -0.2],
         priors={"sex": [0.4, 0.6], "race": [0.3, 0.7]},
     )  # fmt: skip
-    p, sex, race = np.array([0.6, 0.4]), np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[0.5, 0.5], [1.0, 0.0]])
+    p, sex, race = (
+        np.array([0.6, 0.4]),
+        np.array([[0.9, 0.1], [0.2, 0.8]]),
+        np.array([[0.5, 0.5], [1.0, 0.0]]),
+    )
     expected = 2 * p - 1 - 0.1 * (sex[:, 0] / 0.4 - sex[:, 1] / 0.6) + 0.2 * (race[:, 0] / 0.3 - race[:, 1] / 0.7)
     np.testing.assert_allclose(rule.decision_function(p, {"race": race, "sex": sex}), expected)
     with pytest.raises(InputError, match="must be a dict"):

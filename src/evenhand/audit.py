@@ -37,6 +37,7 @@ from evenhand.inputs import (
     FloatArray,
     Missing,
     as_column,
+    cross_attributes,
     factorize,
     read_probabilities,
     read_sensitive,
@@ -282,15 +283,13 @@ def audit(
     wanted = (*_PARITIES, _FOUR_FIFTHS) if criterion is None else _parts(resolve(criterion))
     if y is None:
         if criterion is not None and any(part.needs_joint for part in wanted):
-            raise InputError(
-                "This criterion compares rates among rows of one label, and y is None: pass the labels."
-            )
+            raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
         wanted = tuple(part for part in wanted if not part.needs_joint)
     positive, decided = _read_decisions(y, decisions_or_scores, threshold, pos_label)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
     attributes = read_sensitive(sensitive_features, len(decided), missing=missing)
     for crossed in dict.fromkeys(crossed for part in wanted for crossed in part.intersections):
-        attributes[crossed.name] = _cross(attributes, crossed.attributes, crossed.name)
+        attributes[crossed.name] = cross_attributes(attributes, crossed.attributes)
     count = functools.partial(_Cells.count, positive=positive, decided=decided, weights=weights)
     cells = {name: count(attribute) for name, attribute in attributes.items()}
     everyone = count(Attribute("", (None,), np.zeros(len(decided), dtype=np.intp)))
@@ -309,15 +308,6 @@ def audit(
 
 def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
     return criterion.parts if isinstance(criterion, Composite) else (criterion,)
-
-
-def _cross(attributes: Mapping[str, Attribute], names: Sequence[str], name: str) -> Attribute:
-    absent = [part for part in names if part not in attributes]
-    if absent:
-        raise InputError(
-            f"The intersection needs the attribute {absent[0]!r}; the data has {list(attributes)!r}."
-        )
-    return functools.reduce(lambda a, b: a.crossed(b, name), (attributes[part] for part in names))
 
 
 def _read_decisions(
@@ -371,9 +361,7 @@ class _Cells:
         """Count the rows."""
         table = functools.partial(tabulate, attribute.codes, len(attribute.groups), positive, decided)
         rows = table(None)
-        return cls(
-            attribute, rows, *((rows, rows) if weights is None else (table(weights), table(weights**2)))
-        )
+        return cls(attribute, rows, *((rows, rows) if weights is None else (table(weights), table(weights**2))))
 
     def counts(self, label: int | None) -> tuple[FloatArray, FloatArray]:
         """Return each group's effective positive decisions and rows, among the rows of a label."""
@@ -457,9 +445,7 @@ def _selection_ratio(successes: FloatArray, trials: FloatArray, settings: _Setti
     joint = simultaneous_quantile(
         pairs_of(len(trials)), successes, trials, settings.confidence, random_state=settings.random_state
     )
-    lower, _ = ratio_at(
-        successes[a], trials[a], successes[b], trials[b], normal_quantile(settings.confidence)
-    )
+    lower, _ = ratio_at(successes[a], trials[a], successes[b], trials[b], normal_quantile(settings.confidence))
     _, upper = ratio_at(successes[a], trials[a], successes[b], trials[b], joint)
     return Estimate(value, float(lower.min()), min(float(upper.min()), 1.0))
 
@@ -503,9 +489,7 @@ class _System:
         """Return the normal quantiles for one and for all combinations, with so many times the rows."""
         confidence, seed = self.settings.confidence, self.settings.random_state
         counts = self.successes * factor, self.trials * factor
-        return normal_quantile(confidence), simultaneous_quantile(
-            self.matrix, *counts, confidence, random_state=seed
-        )
+        return normal_quantile(confidence), simultaneous_quantile(self.matrix, *counts, confidence, random_state=seed)
 
     def interval(self, factor: float, quantiles: tuple[float, float]) -> tuple[float, float]:
         """Return the interval of the largest distance, with so many times the rows."""
@@ -573,8 +557,6 @@ def _name(criterion: Criterion) -> str:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
     options = [getattr(criterion, field.name) for field in fields(criterion)]
     shown = [
-        str(o)
-        for f, o in zip(fields(criterion), options, strict=True)
-        if f.name not in ("attribute", "tolerance")
+        str(o) for f, o in zip(fields(criterion), options, strict=True) if f.name not in ("attribute", "tolerance")
     ]
     return f"{words}({', '.join(shown)})" if shown else words

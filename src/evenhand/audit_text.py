@@ -18,9 +18,7 @@ def lines(found: Audit) -> Iterable[str]:
         yield "weighted rows: intervals use the effective sample size"
     for attribute in found.attributes:
         yield ""
-        unknown = (
-            f" ({attribute.unknown_rows:,} rows of unknown group left out)" if attribute.unknown_rows else ""
-        )
+        unknown = f" ({attribute.unknown_rows:,} rows of unknown group left out)" if attribute.unknown_rows else ""
         yield f"{_printable(attribute.name)}{unknown}"
         yield from _table(_group_rows(attribute))
         yield f"  selection ratio, lowest to highest: {_shown(attribute.selection_ratio)}"

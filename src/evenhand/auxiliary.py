@@ -9,7 +9,6 @@ group)``.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from evenhand.criteria import Criterion, Intersection, write_out
+from evenhand.criteria import Criterion, write_out
 from evenhand.errors import InputError
-from evenhand.inputs import Attribute, FloatArray, _named_columns, read_sensitive
+from evenhand.inputs import Attribute, FloatArray, cross_attributes, named_columns, read_sensitive
 from evenhand.scores import attribute_key
 
 
@@ -82,23 +81,12 @@ def needed_targets(
     every = dict(attributes)
     parts: dict[str, tuple[str, ...]] = {name: (name,) for name in attributes}
     for crossed in criterion.intersections:
-        every[crossed.name] = cross(attributes, crossed)
+        every[crossed.name] = cross_attributes(attributes, crossed.attributes)
         parts[crossed.name] = crossed.attributes
     events = write_out(criterion, {name: attribute.groups for name, attribute in every.items()}).events
     names = dict.fromkeys(event.attribute for event in events if event.attribute is not None)
     joint = {event.attribute for event in events if event.label is not None}
     return {name: Target(every[name], parts[name], name in joint, positive) for name in names}
-
-
-def cross(attributes: Mapping[str, Attribute], crossed: Intersection) -> Attribute:
-    """Return the attribute whose groups are the combinations that occur."""
-    for name in crossed.attributes:
-        if name not in attributes:
-            raise InputError(
-                f"The intersection speaks of the attribute {name!r}; the data has {list(attributes)!r}."
-            )
-    found = [attributes[name] for name in crossed.attributes]
-    return functools.reduce(lambda first, second: first.crossed(second, crossed.name), found)
 
 
 def choose_auxiliaries(auxiliary: Any, estimator: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -112,9 +100,7 @@ def choose_auxiliaries(auxiliary: Any, estimator: Any, names: Sequence[str]) -> 
     else:
         given = dict.fromkeys(names, auxiliary)
         if isinstance(auxiliary, FrozenEstimator) and len(names) > 1:
-            raise InputError(
-                f"One frozen auxiliary model cannot serve {list(names)!r}: give a dict by attribute."
-            )
+            raise InputError(f"One frozen auxiliary model cannot serve {list(names)!r}: give a dict by attribute.")
     if isinstance(estimator, FrozenEstimator) and any(given[name] is None for name in names):
         raise InputError(
             "The estimator is frozen, so auxiliary=None has nothing to clone: give an auxiliary model,"
@@ -127,9 +113,7 @@ def frozen_classes(model: Any, what: str) -> NDArray[Any]:
     """Return the classes of a model that was trained elsewhere."""
     check_is_fitted(model)
     if not hasattr(model, "classes_"):
-        raise InputError(
-            f"The frozen {what} has no classes_: nobody can tell which column of predict_proba is which."
-        )
+        raise InputError(f"The frozen {what} has no classes_: nobody can tell which column of predict_proba is which.")
     return np.asarray(model.classes_)
 
 
@@ -206,22 +190,20 @@ def known_groups(
 ) -> dict[str, NDArray[np.intp]]:
     """Return each new row's group in each target, among the groups that were seen in fit."""
     needed = list(dict.fromkeys(part for target in targets.values() for part in target.parts))
-    columns = _named_columns(sensitive_features)
+    columns = named_columns(sensitive_features)
     if len(columns) == 1 and len(needed) == 1:
         columns = {needed[0]: next(iter(columns.values()))}
     missing = [name for name in needed if name not in columns]
     if missing:
         raise InputError(f"sensitive_features has no attribute {missing[0]!r}, which the decisions need.")
-    attributes = (
-        read_sensitive({name: columns[name] for name in needed}, n_rows, groups=groups) if needed else {}
-    )
+    attributes = read_sensitive({name: columns[name] for name in needed}, n_rows, groups=groups) if needed else {}
     return {name: _codes_among(target, attributes) for name, target in targets.items()}
 
 
 def _codes_among(target: Target, attributes: Mapping[str, Attribute]) -> NDArray[np.intp]:
     if len(target.parts) == 1:
         return attributes[target.name].codes
-    crossed = cross(attributes, Intersection(*target.parts))
+    crossed = cross_attributes(attributes, target.parts)
     stray = [group for group in crossed.groups if group not in target.groups]
     if stray:
         raise InputError(

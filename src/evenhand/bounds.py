@@ -55,9 +55,7 @@ def clopper_pearson_interval(successes: ArrayLike, trials: ArrayLike, confidence
     (0.0, 0.3085)
     """
     one_sided = 0.5 + check_confidence(confidence) / 2.0
-    return clopper_pearson_lower(successes, trials, one_sided), clopper_pearson_upper(
-        successes, trials, one_sided
-    )
+    return clopper_pearson_lower(successes, trials, one_sided), clopper_pearson_upper(successes, trials, one_sided)
 
 
 def clopper_pearson_upper(successes: ArrayLike, trials: ArrayLike, confidence: float = 0.95) -> FloatArray:
@@ -166,9 +164,7 @@ def gap_upper_bound(successes: Sequence[int], trials: Sequence[int], confidence:
     return best
 
 
-def gap_within(
-    successes: Sequence[int], trials: Sequence[int], tolerance: float, confidence: float = 0.95
-) -> bool:
+def gap_within(successes: Sequence[int], trials: Sequence[int], tolerance: float, confidence: float = 0.95) -> bool:
     """Tell whether :func:`gap_upper_bound` is at most the tolerance, in a tenth of its time.
 
     Examples
@@ -364,9 +360,7 @@ def _window(trials: float, low: float, high: float) -> NDArray[np.int64]:
 
 def _probabilities(counts: NDArray[np.int64], trials: float, rates: FloatArray) -> FloatArray:
     """Return the binomial probabilities, of shape (rates, counts)."""
-    ways = (
-        special.gammaln(trials + 1.0) - special.gammaln(counts + 1.0) - special.gammaln(trials - counts + 1.0)
-    )
+    ways = special.gammaln(trials + 1.0) - special.gammaln(counts + 1.0) - special.gammaln(trials - counts + 1.0)
     hit = np.log(np.maximum(rates, 1e-300))
     miss = np.log1p(-np.minimum(rates, 1.0 - 2.0**-53))
     logarithms: FloatArray = ways + (trials * miss)[:, None] + np.multiply.outer(hit - miss, counts)

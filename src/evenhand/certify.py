@@ -1,4 +1,4 @@
-"""The test behind a promise: which rules of a ladder do the counts of fresh rows certify?
+"""The test behind a promise: which rules of a ladder are certified by the counts of fresh rows.
 
 Only counts are seen here: how many rows each event has, and how many of them each rule decides 1.
 """
@@ -113,9 +113,7 @@ def may_overlap(first: Event, second: Event) -> bool:
     return first.label is None or second.label is None or first.label == second.label
 
 
-def fixed_sequence(
-    claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float = 0.95
-) -> int:
+def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float = 0.95) -> int:
     """Return how many rules of a ladder are certified: those before the first that fails a claim.
 
     Parameters
@@ -258,9 +256,7 @@ def shortfall(
     return Shortfall(claimed[worst], float(bounds[worst]), tolerance, confidence, smallest, highest, factor)
 
 
-def _highest_confidence(
-    claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float
-) -> float | None:
+def _highest_confidence(claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float) -> float | None:
     def passes(level: float) -> bool:
         return fixed_sequence(claimed, successes[None], trials, level) == 1
 

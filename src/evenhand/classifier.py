@@ -28,6 +28,7 @@ from evenhand.auxiliary import (
     layout_of,
     needed_targets,
 )
+from evenhand.confidence import check_unweighted, learn_certified, reserve_rows
 from evenhand.criteria import Criterion, check_tolerance, resolve
 from evenhand.crossfit import Learner, Models, class_probabilities, cross_fit, make_plan
 from evenhand.diagnostics import Diagnostics, diagnose
@@ -39,8 +40,6 @@ from evenhand.learn import learn_rule
 from evenhand.rule import Receipt, Rule
 from evenhand.sample import Rows, Sample, SensitiveColumns, read_sample, take_rows
 from evenhand.scores import attribute_key
-
-CERTIFYING_SHARE = 0.3
 
 
 class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -76,8 +75,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     ensemble : bool, default=False
         Whether the models of the folds are kept and averaged, instead of training final models on all rows.
     confidence : float or None, default=None
-        Promise that every constraint holds in the population with this probability. Some rows are then seen
-        by no model and no search.
+        Promise that every constraint holds in the population with this probability, for exactly the
+        classifier that is returned (:mod:`evenhand.confidence`). Half of the rows are then seen by no model
+        and no search: they certify. ``rule_.learned_from["confidence"]`` says what.
     costs : (false positive, false negative) or dict, default=None
         Minimise the mean cost instead of maximising accuracy.
     sensitive_at_predict : bool, default=False
@@ -248,28 +248,23 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         held, positive = plan.held_out, sample.positive
         p_y = trained[0].probabilities[:, sample.positive_index]
         p_group = {name: layouts[name].arrange(found.probabilities) for name, found in auxiliaries.items()}
-        self.diagnostics_ = diagnose(
-            p_y, p_group, targets, sample.labels, held, positive[held], sample.weights[held]
-        )
+        self.diagnostics_ = diagnose(p_y, p_group, targets, sample.labels, held, positive[held], sample.weights[held])
         if self.sensitive_at_predict:
-            p_group = {
-                name: certain(found, found.attribute.codes[held], p_y) for name, found in targets.items()
-            }
+            p_group = {name: certain(found, found.attribute.codes[held], p_y) for name, found in targets.items()}
         self.held_out_ = HeldOut.of(sample, held, p_y, p_group)
         self._certifying = self._certified_part(sample, targets, certifying)
         self._options = self._rule_options(rng)
         self.rule_ = self._learn()
         return self
 
-    def _reserve(
-        self, sample: Sample, targets: Mapping[str, Target], rng: np.random.RandomState
-    ) -> tuple[Rows, Rows]:
+    def _reserve(self, sample: Sample, targets: Mapping[str, Target], rng: np.random.RandomState) -> tuple[Rows, Rows]:
         """Split the rows into those for models and search, and those that only certify."""
         rows = sample.counted
         if self.confidence is None:
             return rows, rows[:0]
-        cells = [column[rows] for column in crossfit.cells_of(sample, targets)]
-        held = crossfit.stratified_share(cells, CERTIFYING_SHARE, rng)
+        check_unweighted(sample.weight)
+        attributes = {name: target.attribute for name, target in targets.items()}
+        held = reserve_rows(resolve(self.criterion), attributes, sample.positive, rng)
         return rows[~held], rows[held]
 
     def _certified_part(self, sample: Sample, targets: Mapping[str, Target], rows: Rows) -> HeldOut | None:
@@ -299,9 +294,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             frozen = isinstance(given, FrozenEstimator)
             layouts[name] = layout_of(given, target, sample.labels) if frozen else Layout.of_trained(target)
             model = crossfit.seeded(given, draw)
-            learners.append(
-                Learner(target.describes, model, target.codes, layouts[name].classes, params[id(given)])
-            )
+            learners.append(Learner(target.describes, model, target.codes, layouts[name].classes, params[id(given)]))
         crossfit.check_frozen(learners, cv=self.cv, ensemble=self.ensemble)
         return learners, layouts
 
@@ -325,13 +318,13 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 setattr(self, name, getattr(self.estimator_, name))
 
     def _learn(self) -> Rule:
-        """Return the rule, from what was held out."""
-        held = self.held_out_
+        """Return the rule, from what was held out, and as certified by what was reserved."""
+        held, options = self.held_out_, {"tolerance": self.tolerance, **self._options}
         try:
-            rule = learn_rule(
-                held.y, held.sensitive_features, held.p_y, held.p_group, tolerance=self.tolerance,
-                confidence=self.confidence, **self._options,
-            )  # fmt: skip
+            if self._certifying is None:
+                rule = learn_rule(held.y, held.sensitive_features, held.p_y, held.p_group, **options)
+            else:
+                rule = learn_certified(held, self._certifying, confidence=self.confidence, **options)
         except InfeasibleError as error:
             error.add_note("The models are kept: with_tolerance(...) tries another tolerance at once.")
             if self.diagnostics_.weaknesses:
@@ -370,8 +363,20 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         ----------
         tolerance : float
             The largest allowed difference of rates.
+
+        Notes
+        -----
+        With ``confidence`` the same reserved rows certify again. The promise then holds for each tolerance
+        that was fixed in advance, not for one that is chosen by what the others gave; hence a warning.
         """
         check_is_fitted(self, "held_out_")
+        if self._certifying is not None:
+            warnings.warn(
+                "Another tolerance is tested on the reserved rows of the first: the confidence holds for each on"
+                " its own, not for the one that looks best. To choose among several, fit anew on new rows.",
+                EvenhandWarning,
+                stacklevel=2,
+            )
         other: Self = clone(self).set_params(tolerance=check_tolerance(tolerance))
         own = self.get_params(deep=False)
         other.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
@@ -439,17 +444,13 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             Used only with ``sensitive_at_predict=True``.
         """
         asked = sensitive_features if self.sensitive_at_predict else None
-        return float(
-            accuracy_score(y, self.predict(X, sensitive_features=asked), sample_weight=sample_weight)
-        )
+        return float(accuracy_score(y, self.predict(X, sensitive_features=asked), sample_weight=sample_weight))
 
     def _margin(self, X: Any, sensitive_features: Any) -> FloatArray:
         p_y, p_group = self._read_probabilities(X, sensitive_features)
         return self.rule_.decision_function(p_y, p_group)
 
-    def _read_probabilities(
-        self, X: Any, sensitive_features: Any
-    ) -> tuple[FloatArray, dict[str, FloatArray]]:
+    def _read_probabilities(self, X: Any, sensitive_features: Any) -> tuple[FloatArray, dict[str, FloatArray]]:
         check_is_fitted(self, "rule_")
         return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
 
@@ -459,9 +460,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def _find_columns(self, X: Any, sensitive_features: Any) -> SensitiveColumns | None:
         if self.sensitive_columns is not None:
             if sensitive_features is not None:
-                raise InputError(
-                    "Give sensitive_features to fit, or sensitive_columns to the constructor, not both."
-                )
+                raise InputError("Give sensitive_features to fit, or sensitive_columns to the constructor, not both.")
             return SensitiveColumns.of(X, self.sensitive_columns)
         if sensitive_features is None:
             raise InputError(

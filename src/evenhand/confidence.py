@@ -2,16 +2,17 @@
 
 "Met on this sample" is not "met": the best rule of a sample uses all of its tolerance there, and in the
 population it exceeds it about every second time. So the rows are split. A ladder of rules, from strict to
-loose, is learnt on the one part. The rules are then tested on the other part, in that order and each at the full
-error, with bounds that are exact at every sample size; testing ends at the first rule that fails, and the
-last that passed is returned (fixed-sequence testing). A rule that violates a constraint comes to be returned
-only if the first such rule of the ladder passes its test, and that has at most the probability 1 - confidence: no
-correction for the number of rules is needed. Neither is one for the number of constraints, since a rule must pass
-for all of them: it passes wrongly only if it does so for one that it violates.
+loose, is learnt on the one part. The rules are then tested on the other part, in that order, each at the full
+error, with bounds that are exact at every sample size. Testing ends at the first rule that fails, and the
+last that passed is returned (fixed-sequence testing). Then a rule that violates a constraint is returned only
+if the first such rule of the ladder passed its test, and that has at most the probability 1 - confidence: no
+correction for the number of rules is needed. Nor is one for the number of constraints: a rule must pass for
+all of them, and so also for one that it violates.
 
-The promise is about draws of the rows: over repeated samples from one population, at most a share 1 -
-confidence of the rules returned violates a constraint. It is about exactly the rule that is returned, and it
-supposes that the rows are independent draws from the population in which the rule is used.
+The promise is about repeated draws: among samples of one population, at most a share 1 - confidence leads to a
+rule that violates a constraint. It is about exactly the rule that is returned, and supposes that the rows are
+independent draws from the population in which the rule is used. A sample that certifies no rule is an error,
+not a rule.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from evenhand.criteria import Criterion, Event, System, check_tolerance, resolve
 from evenhand.crossfit import stratified_share
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.evidence import FEWEST_ROWS
-from evenhand.inputs import Attribute, FloatArray, _named_columns, as_column, read_labels, read_sensitive
+from evenhand.inputs import Attribute, FloatArray, as_column, named_columns, read_labels, read_sensitive
 from evenhand.intervals import check_confidence, normal_quantile
 from evenhand.learn import Setting, learn_ladder, read_setting, resolve_search
 from evenhand.rule import Rule
@@ -49,15 +50,16 @@ def reserve_rows(
     criterion: Criterion,
     attributes: Mapping[str, Attribute],
     positive: NDArray[np.bool_],
-    share: float,
     rng: np.random.RandomState,
+    *,
+    share: float = CERTIFYING_SHARE,
 ) -> NDArray[np.bool_]:
     """Return which rows are reserved for certifying: a share of them, with its due of every event.
 
-    Rows are stratified, but only as far as each event lies within one stratum: by group for demographic parity,
-    by label and group for equalized odds. Were demographic parity's rows stratified by label too, then a sample with too
-    many positives in a group would have too many in both parts, and the test would repeat the error that it
-    is there to find.
+    Rows are stratified, but only so far that each event lies within one stratum: by group for demographic
+    parity, by label and group for equalized odds. Were demographic parity's rows stratified by label as well,
+    a sample with too many positives in a group would have too many in both parts, and the test would repeat
+    the error that it is there to find.
 
     Parameters
     ----------
@@ -67,10 +69,10 @@ def reserve_rows(
         Those that the criterion needs, crossed ones included.
     positive : array of bool
         Whether each row's label is the positive one.
-    share : float
-        The share of the rows to reserve.
     rng : RandomState
         Draws the rows.
+    share : float, default=0.5
+        The share of the rows to reserve.
     """
     events = write_out(criterion, {name: attribute.groups for name, attribute in attributes.items()}).events
     inside = {event: _rows_of(event, attributes, positive) for event in events}
@@ -84,15 +86,13 @@ def reserve_rows(
         fewest = min(certifying, int(rows.sum()) - certifying)
         if fewest < FEWEST_ROWS:
             raise InputError(
-                f"confidence splits the rows into a part that learns and a part that certifies, and one of them"
-                f" has {fewest} with {event}; it needs {FEWEST_ROWS}. Merge small groups, or add rows."
+                f"confidence needs rows that learn and rows that certify, and there are {int(rows.sum())} with"
+                f" {event}: one part has {fewest}, and needs {FEWEST_ROWS}. Merge small groups, or add rows."
             )
     return reserved
 
 
-def _rows_of(
-    event: Event, attributes: Mapping[str, Attribute], positive: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+def _rows_of(event: Event, attributes: Mapping[str, Attribute], positive: NDArray[np.bool_]) -> NDArray[np.bool_]:
     inside = np.ones(len(positive), dtype=bool) if event.label is None else positive == bool(event.label)
     if event.attribute is not None:
         attribute = attributes[event.attribute]
@@ -110,14 +110,32 @@ def _clusters(events: Sequence[Event]) -> list[list[Event]]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Some rows: labels, groups, and the probabilities that the returned rule will decide by."""
+class Part(Protocol):
+    """Some of the rows: labels, groups, and probabilities, as :class:`evenhand.heldout.HeldOut` has them."""
 
-    y: Any
-    sensitive_features: Any
-    p_y: Any
-    p_group: Any
+    @property
+    def y(self) -> Any:
+        """The labels."""
+
+    @property
+    def sensitive_features(self) -> Any:
+        """The groups."""
+
+    @property
+    def p_y(self) -> Any:
+        """P(Y = positive | x)."""
+
+    @property
+    def p_group(self) -> Any:
+        """p(A|x) or p(Y, A|x)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    y: NDArray[Any]
+    sensitive_features: dict[str, NDArray[Any]]
+    p_y: FloatArray
+    p_group: dict[str, FloatArray]
 
 
 def learn_with_confidence(
@@ -177,13 +195,14 @@ def learn_with_confidence(
     """
     if y is None or sensitive_features is None:
         raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")
+    check_confidence(confidence)
     check_unweighted(sample_weight)
     names = {"criterion", "costs", "pos_label", "groups", "priors", "missing"}
     whole = read_setting(
         y, sensitive_features, p_y, p_group, evidence="labels", sample_weight=None,
         **{name: value for name, value in options.items() if name in names},
     )  # fmt: skip
-    columns = {name: as_column(c, name) for name, c in _named_columns(sensitive_features).items()}
+    columns = {name: as_column(c, name) for name, c in named_columns(sensitive_features).items()}
     attributes = read_sensitive(
         sensitive_features, len(whole.p_y), missing=options["missing"], groups=options["groups"]
     )
@@ -191,10 +210,10 @@ def learn_with_confidence(
     targets = needed_targets(whole.criterion, attributes, positive)
     needed = {name: target.attribute for name, target in targets.items()}
     rng = check_random_state(random_state)
-    reserved = reserve_rows(whole.criterion, needed, positive, share, rng)
+    reserved = reserve_rows(whole.criterion, needed, positive, rng, share=share)
     labels = as_column(y, "y")
     learning, certifying = (
-        Part(
+        _Part(
             labels[rows],
             {name: column[rows] for name, column in columns.items()},
             whole.p_y[rows],
@@ -212,8 +231,8 @@ def check_unweighted(sample_weight: Any) -> None:
     """Raise where rows have weights: weighted rows are not draws from a binomial."""
     if sample_weight is not None:
         raise InputError(
-            "confidence needs rows that are plain draws from the population, and sample_weight says that these"
-            " are not: leave it out, or set confidence=None and read the intervals of evenhand.audit."
+            "confidence counts rows, which must be plain draws from the population, and sample_weight says that"
+            " they are not: leave it out, or set confidence=None and read the intervals of evenhand.audit."
         )
 
 
@@ -243,8 +262,8 @@ def learn_certified(
         "criterion": resolve(criterion), "costs": None, "pos_label": 1, "groups": None, "priors": None,
         "missing": "raise", **options, "sample_weight": None,
     }  # fmt: skip
-    rows = learning.y, learning.sensitive_features, learning.p_y, learning.p_group
-    setting = read_setting(*rows, evidence=evidence, **options)
+    given = learning.y, learning.sensitive_features, learning.p_y, learning.p_group
+    setting = read_setting(*given, evidence=evidence, **options)
     tested = read_setting(
         certifying.y, certifying.sensitive_features, certifying.p_y, certifying.p_group,
         evidence="labels", **options,
@@ -252,13 +271,13 @@ def learn_certified(
     ladder = _learn_rungs(setting, len(tested.p_y), tolerance, level, search, random_state)
     if not ladder.rules:
         learn_ladder(
-            *rows, tolerances=[tolerance], search=search, strict=True, random_state=random_state,
+            *given, tolerances=[tolerance], search=search, strict=True, random_state=random_state,
             evidence=evidence, **options,
         )  # fmt: skip
         raise InfeasibleError("The search found no rule on the rows that learn.")
-    inside = (tested.evidence.shares > 0.0).astype(np.int64)
-    decided = [rule.decision_function(tested.p_y, tested.p_group) > 0.0 for rule in ladder.rules]
-    successes, trials = np.array(decided, dtype=np.int64) @ inside, inside.sum(axis=0)
+    inside = tested.evidence.shares > 0.0
+    decided = (rule.decision_function(tested.p_y, tested.p_group) > 0.0 for rule in ladder.rules)
+    successes, trials = np.array([inside[rows].sum(axis=0) for rows in decided]), inside.sum(axis=0)
     claimed = claims(setting.system, tolerance)
     passed = fixed_sequence(claimed, successes, trials, level)
     if passed == 0:
@@ -319,7 +338,7 @@ def _learn_rungs(
 
 
 def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confidence: float) -> FloatArray:
-    """Return about how far above its estimate each constraint's bound will be, given rates and rows by event."""
+    """Return about how far beyond its estimate each constraint's bound will be, from rates and rows by event."""
     shrunk = (rates * counts + 1.0) / (counts + 2.0)
     matrix = system.mixing @ system.contrasts
     widths: FloatArray = np.sqrt(matrix**2 @ (shrunk * (1.0 - shrunk) / counts))
@@ -327,11 +346,11 @@ def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confi
 
 
 def inner_bounds(lower: FloatArray, upper: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the bounds that the rules of a ladder are learnt within, from strict to loose, the last as given.
+    """Return the bounds within which a ladder's rules are learnt, from strict to loose, the last as given.
 
-    Each rung leaves every constraint a margin of so many widths, from :data:`WIDEST` down to none, so that
-    what few rows certify is tightened most. A band is never narrowed to less than :data:`NARROWEST` of a
-    width to either side of its middle: the rows could not tell the difference, and no rule might be left.
+    A rung leaves every constraint a margin of so many widths, three at first and none in the end, so that
+    what only few rows certify is tightened most. A band is never narrowed to less than a fifth of a width to
+    either side of its middle: the rows could not tell the difference, and no rule might be left.
 
     Parameters
     ----------

@@ -70,15 +70,11 @@ def make_plan(
     for train, test in splits:
         _check_counts(sample, targets, train, 1, "a part of cv's that trains models has none")
         if np.intersect1d(train, test).size:
-            raise InputError(
-                "A split of cv has rows both in its training and its test part: they must be disjoint."
-            )
+            raise InputError("A split of cv has rows both in its training and its test part: they must be disjoint.")
     return Plan(rows, tuple(splits), "ensemble" if ensemble else "refit")
 
 
-def stratified_folds(
-    cells: Sequence[NDArray[np.intp]], n_folds: int, rng: np.random.RandomState
-) -> NDArray[np.intp]:
+def stratified_folds(cells: Sequence[NDArray[np.intp]], n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
     """Return each row's fold, such that every cell of every column is spread evenly over the folds.
 
     The rarest cell is dealt out first, each next row of a cell to a fold that has the fewest rows of it. For
@@ -104,9 +100,7 @@ def _fill(has: NDArray[np.intp], total: NDArray[np.intp], n: int) -> NDArray[np.
     return number.ravel()[order[:n]]
 
 
-def stratified_share(
-    cells: Sequence[NDArray[np.intp]], share: float, rng: np.random.RandomState
-) -> NDArray[np.bool_]:
+def stratified_share(cells: Sequence[NDArray[np.intp]], share: float, rng: np.random.RandomState) -> NDArray[np.bool_]:
     """Return which rows are held out: the given share of each combination of cells, within one row."""
     order = rng.permutation(len(cells[0]))
     order = order[np.argsort(strata(cells)[order], kind="stable")]
@@ -160,9 +154,7 @@ def _check_counts(sample: Sample, targets: Mapping[str, Target], rows: Rows, few
         )
 
 
-def _check_holdout(
-    cv: float, sample: Sample, targets: Mapping[str, Target], split: tuple[Rows, Rows]
-) -> None:
+def _check_holdout(cv: float, sample: Sample, targets: Mapping[str, Target], split: tuple[Rows, Rows]) -> None:
     for part, fewest, does in zip(split, (1, FEWEST_HELD_OUT), ("trains models", "is held out"), strict=True):
         why = f"the part that {does} with cv={cv:g} needs {fewest}"
         _check_counts(sample, targets, part, fewest, why)
@@ -198,9 +190,7 @@ def check_frozen(learners: Sequence[Learner], *, cv: Any, ensemble: bool) -> Non
             " sklearn.frozen.FrozenEstimator, or use cv=5 to cross-fit it on these rows."
         )
     if cv is not None and all(frozen):
-        raise InputError(
-            "Every model is frozen: there is nothing to cross-fit. Set cv=None; fit then uses all rows."
-        )
+        raise InputError("Every model is frozen: there is nothing to cross-fit. Set cv=None; fit then uses all rows.")
     if ensemble and (cv is None or isinstance(cv, float)):
         raise InputError(f"ensemble=True averages the models of folds, and cv={cv!r} has none: use cv=5.")
 
@@ -216,9 +206,7 @@ class Models:
     layouts: dict[str, Layout]
     targets: dict[str, Target]
 
-    def probabilities(
-        self, X: Any, codes: Mapping[str, NDArray[np.intp]]
-    ) -> tuple[FloatArray, dict[str, FloatArray]]:
+    def probabilities(self, X: Any, codes: Mapping[str, NDArray[np.intp]]) -> tuple[FloatArray, dict[str, FloatArray]]:
         """Return p_y and p_group; the latter from the groups themselves where their codes are given."""
         p_y = class_probabilities(self.estimator, X, self.classes)[:, self.positive_index]
         if codes:
@@ -299,17 +287,13 @@ def class_probabilities(model: Any, X: Any, classes: NDArray[Any]) -> FloatArray
         return p
     stray = [value for value in own if value not in wanted]
     if stray:
-        raise InputError(
-            f"{type(model).__name__} has the class {stray[0]!r}; the classes here are {wanted!r}."
-        )
+        raise InputError(f"{type(model).__name__} has the class {stray[0]!r}; the classes here are {wanted!r}.")
     ordered = np.zeros((len(p), len(wanted)))
     ordered[:, [wanted.index(value) for value in own]] = p
     return ordered
 
 
-def cross_fit(
-    X: Any, learners: Sequence[Learner], plan: Plan, *, n_jobs: int | None, verbose: int
-) -> list[Trained]:
+def cross_fit(X: Any, learners: Sequence[Learner], plan: Plan, *, n_jobs: int | None, verbose: int) -> list[Trained]:
     """Train every learner on every split, and in the end on all rows where the plan says so, in parallel."""
     tasks = [task for learner in learners for task in _tasks(learner, plan)]
     calls = (delayed(_train)(X, task) for task in tasks)
@@ -338,11 +322,7 @@ def _tasks(learner: Learner, plan: Plan) -> list[_Task]:
         every = len(plan.rows) == len(learner.target)
         tasks.append(_Task(f"{learner.name} on all rows", learner, None if every else plan.rows, None, True))
     for number, (train, test) in enumerate(plan.splits, start=1):
-        name = (
-            learner.name
-            if plan.final == "holdout"
-            else f"{learner.name} on fold {number} of {len(plan.splits)}"
-        )
+        name = learner.name if plan.final == "holdout" else f"{learner.name} on fold {number} of {len(plan.splits)}"
         tasks.append(_Task(name, learner, train, test, plan.final != "refit"))
     return tasks
 
@@ -356,9 +336,7 @@ def _train(X: Any, task: _Task) -> tuple[Any, FloatArray | None]:
     return model if task.keep else None, class_probabilities(model, take_rows(X, task.test), learner.classes)
 
 
-def _collect(
-    X: Any, learner: Learner, results: list[tuple[_Task, Any, FloatArray | None]], plan: Plan
-) -> Trained:
+def _collect(X: Any, learner: Learner, results: list[tuple[_Task, Any, FloatArray | None]], plan: Plan) -> Trained:
     held = plan.held_out
     if learner.frozen:
         rows = None if len(held) == len(learner.target) else held
@@ -380,11 +358,7 @@ def seeded(model: Any, rng: np.random.RandomState | None) -> Any:
     model = clone(model)
     if rng is not None and not isinstance(model, FrozenEstimator):
         params = model.get_params(deep=True)
-        names = [
-            name
-            for name in sorted(params)
-            if name.rpartition("__")[2] == "random_state" and params[name] is None
-        ]
+        names = [name for name in sorted(params) if name.rpartition("__")[2] == "random_state" and params[name] is None]
         model.set_params(**{name: int(rng.randint(2**31 - 1)) for name in names})
     return model
 

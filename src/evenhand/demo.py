@@ -94,10 +94,7 @@ def run_demo(
     """
     begin = time.perf_counter()
     data = load_adult()
-    say(
-        f"Adult: {len(data):,} people; does a person earn more than 50,000 dollars?"
-        f" The groups are by {ATTRIBUTE}."
-    )
+    say(f"Adult: {len(data):,} people; does a person earn more than 50,000 dollars? The groups are by {ATTRIBUTE}.")
     learning, held_out = _train(data, random_state, rows, say)
     base = held_out.p_y > 0.5
     before = audit(held_out.y, base, held_out.group, criterion="equalized_odds", tolerance=tolerance)
@@ -107,9 +104,7 @@ def run_demo(
     after = {}
     for criterion, rule in rules.items():
         decisions = rule.decide(held_out.p_y, held_out.p_joint)
-        after[criterion] = audit(
-            held_out.y, decisions, held_out.group, criterion=criterion, tolerance=tolerance
-        )
+        after[criterion] = audit(held_out.y, decisions, held_out.group, criterion=criterion, tolerance=tolerance)
         unfair = audit(held_out.y, base, held_out.group, criterion=criterion, tolerance=tolerance)
         say(f"\n{_comparison(criterion, unfair, after[criterion])}")
     summary = summarize(
@@ -158,9 +153,7 @@ def _train(data: Dataset, seed: int, rows: int | None, say: Callable[[str], None
         split = list(folds.split(X[learning], cell[learning]))
         # One thread: on a busy machine the threads of such short fits mostly wait for each other.
         with threadpool_limits(1, user_api="openmp"):
-            crossed = cross_val_predict(
-                model, X[learning], target[learning], cv=split, method="predict_proba"
-            )
+            crossed = cross_val_predict(model, X[learning], target[learning], cv=split, method="predict_proba")
             found.append([crossed, model.fit(X[learning], target[learning]).predict_proba(X[held_out])])
     return tuple(  # type: ignore[return-value]
         Scores(

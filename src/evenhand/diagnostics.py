@@ -161,9 +161,7 @@ def diagnose(
     return Diagnostics(len(rows), tuple(cells), tuple(classes), tuple(separations))
 
 
-def _quality(
-    model: str, name: str, p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray
-) -> ClassQuality:
+def _quality(model: str, name: str, p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray) -> ClassQuality:
     return ClassQuality(
         model,
         name,
@@ -193,9 +191,7 @@ def auc(score: FloatArray, inside: NDArray[np.bool_], weight: FloatArray) -> flo
     return float((inner * (np.cumsum(outer) - 0.5 * outer)).sum() / mass)
 
 
-def calibration_error(
-    p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray, bins: int = BINS
-) -> float:
+def calibration_error(p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray, bins: int = BINS) -> float:
     """Return the expected calibration error over bins of equal weight; equal probabilities share a bin."""
     values, at = np.unique(p, return_inverse=True)
     mass = np.bincount(at, weights=weight, minlength=len(values))

@@ -74,7 +74,9 @@ def counted(
     return Evidence(gain, shares, offset, priors)
 
 
-def expected(margins: FloatArray, posteriors: FloatArray, weights: FloatArray, p_y: FloatArray, costs: Costs) -> Evidence:
+def expected(
+    margins: FloatArray, posteriors: FloatArray, weights: FloatArray, p_y: FloatArray, costs: Costs
+) -> Evidence:
     """Return the evidence of the model's own expectations: no label and no group is looked at."""
     total = weights.sum()
     mass = weights @ posteriors

@@ -59,10 +59,6 @@ class HeldOut:
 
 def group_column(attribute: Attribute, rows: Rows) -> NDArray[Any]:
     """Return each row's group as a plain value, of objects where NumPy would change it."""
-    plain = len({type(group) for group in attribute.groups}) == 1 and isinstance(
-        attribute.groups[0], bool | int | str
-    )
-    values = (
-        np.array(attribute.groups) if plain else np.fromiter(attribute.groups, object, len(attribute.groups))
-    )
+    plain = len({type(group) for group in attribute.groups}) == 1 and isinstance(attribute.groups[0], bool | int | str)
+    values = np.array(attribute.groups) if plain else np.fromiter(attribute.groups, object, len(attribute.groups))
     return values[attribute.codes[rows]]

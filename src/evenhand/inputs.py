@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +35,15 @@ class Attribute:
         position = np.full(len(self.groups) * len(other.groups) + 1, -1, dtype=np.intp)
         position[seen] = np.arange(len(seen))
         return Attribute(name, groups, position[codes])
+
+
+def cross_attributes(attributes: Mapping[str, Attribute], names: Sequence[str]) -> Attribute:
+    """Return the attribute whose groups are the combinations of the named ones' groups that occur."""
+    for name in names:
+        if name not in attributes:
+            raise InputError(f"The intersection speaks of the attribute {name!r}; the data has {list(attributes)!r}.")
+    joined = " & ".join(names)
+    return functools.reduce(lambda first, second: first.crossed(second, joined), (attributes[name] for name in names))
 
 
 def _parts(group: Hashable) -> tuple[Hashable, ...]:
@@ -111,7 +121,8 @@ def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.
         raise InputError(f"{what} has a value that is not hashable ({error}); use plain values.") from None
     known = sort_groups(item for item in distinct if not is_missing(item))
     position: dict[Any, int] = {value: index for index, value in enumerate(known)}
-    codes = np.fromiter((position.get(item, -1) for item in items), dtype=np.intp, count=len(items))
+    position |= {item: -1 for item in distinct if is_missing(item)}
+    codes = np.fromiter(map(position.__getitem__, items), dtype=np.intp, count=len(items))
     return known, codes
 
 
@@ -119,7 +130,9 @@ def _factorize_integers(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDAr
     low, high = int(array.min()), int(array.max())
     if high - low > 100_000:
         return _factorize_sortable(array)
-    offset = array.astype(np.intp) - low
+    offset = (array.astype(np.int8) if array.dtype.kind == "b" else array - array.min()).astype(np.intp) - (
+        low if array.dtype.kind == "b" else 0
+    )
     present = np.zeros(high - low + 1, dtype=bool)
     present[offset] = True
     position = np.cumsum(present, dtype=np.intp) - 1
@@ -160,7 +173,7 @@ def read_sensitive(
     """
     if missing not in ("raise", "ignore"):
         raise InputError(f"missing must be 'raise' or 'ignore'; got {missing!r}.")
-    columns = _named_columns(sensitive_features)
+    columns = named_columns(sensitive_features)
     attributes = {}
     for name, column in columns.items():
         what = f"sensitive feature {name!r}"
@@ -182,7 +195,8 @@ def read_sensitive(
     return attributes
 
 
-def _named_columns(sensitive_features: Any) -> dict[str, Any]:
+def named_columns(sensitive_features: Any) -> dict[str, Any]:
+    """Return the columns of sensitive features by name; an unnamed one is called ``"group"``."""
     if sensitive_features is None:
         raise InputError("sensitive_features is None: pass each row's group, as an array, Series, frame or dict.")
     if isinstance(sensitive_features, Mapping):
@@ -238,7 +252,9 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
         array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True))
     ):
         wanted = " x ".join("n" if size is None else str(size) for size in shape)
-        hint = " (pass the positive class's column, predict_proba(X)[:, 1])" if array.ndim == 2 and len(shape) == 1 else ""
+        hint = (
+            " (pass the positive class's column, predict_proba(X)[:, 1])" if array.ndim == 2 and len(shape) == 1 else ""
+        )
         raise InputError(f"{what} must have shape {wanted}; got {array.shape}{hint}.")
     bad = ~((array >= 0.0) & (array <= 1.0))
     if bad.any():

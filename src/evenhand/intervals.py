@@ -50,9 +50,7 @@ def read_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, Fl
     return np.minimum(s, n), n
 
 
-def effective_counts(
-    selected: ArrayLike, total: ArrayLike, squares: ArrayLike
-) -> tuple[FloatArray, FloatArray]:
+def effective_counts(selected: ArrayLike, total: ArrayLike, squares: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return successes and trials that carry as much information as weighted rows do (Kish).
 
     Parameters
@@ -286,9 +284,7 @@ def simultaneous_quantile(
     order = np.lexsort((np.round(s, 6), np.round(n, 6)))
     size, extra = np.rint(n)[order], single**2
     centre = (s[order] + extra / 2.0) / (n[order] + extra)
-    draws = np.random.default_rng(random_state).binomial(
-        size.astype(np.int64), centre, (_RESAMPLES, len(size))
-    )
+    draws = np.random.default_rng(random_state).binomial(size.astype(np.int64), centre, (_RESAMPLES, len(size)))
     shrunk, expected = (draws + extra / 2.0) / (size + extra), (size * centre + extra / 2.0) / (size + extra)
     by_rate = np.empty((len(size), _RESAMPLES))
     variance = np.empty_like(by_rate)

@@ -19,7 +19,16 @@ from evenhand._version import __version__
 from evenhand.criteria import Criterion, System, check_tolerance, resolve, write_out
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.evidence import Evidence, EvidenceName
-from evenhand.inputs import Attribute, FloatArray, Missing, read_labels, read_probabilities, read_sensitive, read_weights
+from evenhand.inputs import (
+    Attribute,
+    FloatArray,
+    Missing,
+    cross_attributes,
+    read_labels,
+    read_probabilities,
+    read_sensitive,
+    read_weights,
+)
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
@@ -155,7 +164,9 @@ def resolve_search(search: str | Search) -> Search:
         return found
     if not isinstance(search, str | type) and hasattr(search, "solve"):
         return search
-    raise InputError(f"Unknown search {search!r}: use one of {sorted(_SEARCHES)!r}, or an instance such as Certified().")
+    raise InputError(
+        f"Unknown search {search!r}: use one of {sorted(_SEARCHES)!r}, or an instance such as Certified()."
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +254,7 @@ def read_setting(
     members = _members(attributes, groups, p_group)
     for crossed in criterion.intersections:
         if attributes:
-            attributes[crossed.name] = _cross(attributes, crossed.attributes)
+            attributes[crossed.name] = cross_attributes(attributes, crossed.attributes)
             members[crossed.name] = attributes[crossed.name].groups
         elif crossed.name not in members:
             raise InputError(f"groups must list the groups of {crossed.name!r}: there are no rows to see them in.")
@@ -265,7 +276,7 @@ def read_setting(
     contrasts = scores.contrasts(posteriors / shares, system.contrasts)
     if n > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
         raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
-    counts = {str(event): int(round(float(share) * n)) for event, share in zip(system.events, kinds[0].priors, strict=True)}
+    counts = {str(event): round(float(share) * n) for event, share in zip(system.events, kinds[0].priors, strict=True)}
     return Setting(
         criterion, system, used, classes, cost_pair, probabilities, columns, margins, contrasts, shares, found, weights,
         learned_from={"rows": n, "rows_by_event": counts, "evidence": evidence, "versions": _versions()},
@@ -276,7 +287,8 @@ def _read_truth(
     y: Any, sensitive_features: Any, n: int, evidence: str, pos_label: Hashable, groups: Any, missing: Missing
 ) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], dict[str, Attribute]]:
     if evidence == "model" and y is None:
-        labels, classes = None, ((0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label))
+        labels = None
+        classes: tuple[Hashable, Hashable] = (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
     elif y is None:
         raise InputError(f"y is None, and evidence={evidence!r} counts labels: pass them, or say evidence='model'.")
     else:
@@ -302,16 +314,6 @@ def _members(attributes: Mapping[str, Attribute], groups: Any, p_group: Any) -> 
 def _n_groups(array: Any) -> int:
     shape = np.shape(array)
     return 2 if len(shape) == 1 else int(shape[-1]) if shape else 0
-
-
-def _cross(attributes: Mapping[str, Attribute], names: Sequence[str]) -> Attribute:
-    for name in names:
-        if name not in attributes:
-            raise InputError(f"The intersection speaks of the attribute {name!r}; the data has {list(attributes)!r}.")
-    crossed = attributes[names[0]]
-    for name in names[1:]:
-        crossed = crossed.crossed(attributes[name], " & ".join(names))
-    return crossed
 
 
 def _infeasible(setting: Setting, problem: Problem, step: int, tolerance: float, result: NoRule) -> InfeasibleError:

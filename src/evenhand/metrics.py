@@ -135,9 +135,7 @@ def _read_values(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[
         raise InputError(f"{what} has a missing value in row {int(np.argmin(codes))}: drop such rows.")
     if len(distinct) > 2:
         hint = " Scores become decisions by a threshold, as in scores > 0.5." if what == "y_pred" else ""
-        raise InputError(
-            f"{what} must have two values; it has {len(distinct)}: {list(distinct)[:6]!r}.{hint}"
-        )
+        raise InputError(f"{what} must have two values; it has {len(distinct)}: {list(distinct)[:6]!r}.{hint}")
     return distinct, codes
 
 
@@ -205,11 +203,7 @@ class _Table:
         if _check_method(method) == "between_groups":
             return float(known.min() / known.max()) if known.max() > 0.0 else math.nan
         base = self.overall(rate)
-        return (
-            min(min(r / base, base / r) if r > 0.0 else 0.0 for r in known.tolist())
-            if base > 0.0
-            else math.nan
-        )
+        return min(min(r / base, base / r) if r > 0.0 else 0.0 for r in known.tolist()) if base > 0.0 else math.nan
 
 
 def _check_method(method: str) -> str:
@@ -278,16 +272,11 @@ class GroupRates(Mapping[Hashable, dict[str, float]]):
 
     def __str__(self) -> str:
         heads = ["group", *(rate.replace("_", " ") for rate in self.rates)]
-        body = [
-            [repr(group), *map(_shown, row)]
-            for group, row in zip(self.groups, self.table.tolist(), strict=True)
-        ]
+        body = [[repr(group), *map(_shown, row)] for group, row in zip(self.groups, self.table.tolist(), strict=True)]
         body.append(["overall", *(_shown(self.overall[rate]) for rate in self.rates)])
         widths = [max(map(len, column)) for column in zip(heads, *body, strict=True)]
         lines = [
-            "  ".join(
-                [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-            )
+            "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
             for row in [heads, *body]
         ]
         return "\n".join(lines)
@@ -355,9 +344,7 @@ def selection_rate(
     return _overall("selection_rate", None, y_pred, sample_weight, pos_label)
 
 
-def _overall(
-    rate: str, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None, pos_label: Hashable
-) -> float:
+def _overall(rate: str, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None, pos_label: Hashable) -> float:
     positive, decided = read_decisions(y_true, y_pred, pos_label)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
     everyone = np.zeros(len(decided), dtype=np.intp)
@@ -375,9 +362,7 @@ class _Rate(Protocol):
 def _rate(rate: str, summary: str, example: float) -> _Rate:
     """Return the function that computes a rate over all rows."""
 
-    def compute(
-        y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
-    ) -> float:
+    def compute(y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1) -> float:
         return _overall(rate, y_true, y_pred, sample_weight, pos_label)
 
     compute.__name__ = compute.__qualname__ = rate
@@ -482,35 +467,21 @@ def _compared(name: str, rate: str, kind: Literal["difference", "ratio"], exampl
     return compare
 
 
-demographic_parity_difference = _compared(
-    "demographic_parity_difference", "selection_rate", "difference", 0.3333
-)
+demographic_parity_difference = _compared("demographic_parity_difference", "selection_rate", "difference", 0.3333)
 demographic_parity_ratio = _compared("demographic_parity_ratio", "selection_rate", "ratio", 0.5)
-equal_opportunity_difference = _compared(
-    "equal_opportunity_difference", "true_positive_rate", "difference", 0.5
-)
+equal_opportunity_difference = _compared("equal_opportunity_difference", "true_positive_rate", "difference", 0.5)
 equal_opportunity_ratio = _compared("equal_opportunity_ratio", "true_positive_rate", "ratio", 0.5)
-predictive_equality_difference = _compared(
-    "predictive_equality_difference", "false_positive_rate", "difference", 0.5
-)
+predictive_equality_difference = _compared("predictive_equality_difference", "false_positive_rate", "difference", 0.5)
 predictive_equality_ratio = _compared("predictive_equality_ratio", "false_positive_rate", "ratio", 0.0)
 selection_rate_difference = _compared("selection_rate_difference", "selection_rate", "difference", 0.3333)
 selection_rate_ratio = _compared("selection_rate_ratio", "selection_rate", "ratio", 0.5)
-true_positive_rate_difference = _compared(
-    "true_positive_rate_difference", "true_positive_rate", "difference", 0.5
-)
+true_positive_rate_difference = _compared("true_positive_rate_difference", "true_positive_rate", "difference", 0.5)
 true_positive_rate_ratio = _compared("true_positive_rate_ratio", "true_positive_rate", "ratio", 0.5)
-true_negative_rate_difference = _compared(
-    "true_negative_rate_difference", "true_negative_rate", "difference", 0.5
-)
+true_negative_rate_difference = _compared("true_negative_rate_difference", "true_negative_rate", "difference", 0.5)
 true_negative_rate_ratio = _compared("true_negative_rate_ratio", "true_negative_rate", "ratio", 0.5)
-false_positive_rate_difference = _compared(
-    "false_positive_rate_difference", "false_positive_rate", "difference", 0.5
-)
+false_positive_rate_difference = _compared("false_positive_rate_difference", "false_positive_rate", "difference", 0.5)
 false_positive_rate_ratio = _compared("false_positive_rate_ratio", "false_positive_rate", "ratio", 0.0)
-false_negative_rate_difference = _compared(
-    "false_negative_rate_difference", "false_negative_rate", "difference", 0.5
-)
+false_negative_rate_difference = _compared("false_negative_rate_difference", "false_negative_rate", "difference", 0.5)
 false_negative_rate_ratio = _compared("false_negative_rate_ratio", "false_negative_rate", "ratio", 0.0)
 accuracy_score_difference = _compared("accuracy_score_difference", "accuracy", "difference", 0.0)
 accuracy_score_ratio = _compared("accuracy_score_ratio", "accuracy", "ratio", 1.0)

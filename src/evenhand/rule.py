@@ -144,7 +144,9 @@ class Rule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", {name: tuple(members) for name, members in self.groups.items()})
         if len(self.priors) != len(self.events):
-            raise InputError(f"A rule needs one prior for each of its {len(self.events)} events; got {len(self.priors)}.")
+            raise InputError(
+                f"A rule needs one prior for each of its {len(self.events)} events; got {len(self.priors)}."
+            )
         if not all(np.isfinite(p) and 0.0 < p <= 1.0 for p in self.priors):
             raise InputError(f"A rule's priors must be in (0, 1]; got {list(self.priors)!r}.")
         for term in self.terms:
@@ -202,7 +204,7 @@ class Rule:
 
     @cached_property
     def event_weights(self) -> FloatArray:
-        """z per event: the rule decides 1 iff margin - sum_e event_weights_e p(e|x) / P(e) > 0."""
+        """Z per event: the rule decides 1 iff margin - sum_e event_weights_e p(e|x) / P(e) > 0."""
         weights = np.zeros(len(self.events))
         for term in self.terms:
             weights += term.z * np.array(term.coefficients)
@@ -235,7 +237,11 @@ class Rule:
         columns: dict[str, FloatArray] = {}
         for name in self.attributes:
             is_joint = joint.get(name) if isinstance(joint, Mapping) else joint
-            shape = (2, len(self.groups[name])) if (self.needs_joint if is_joint is None else is_joint) else (len(self.groups[name]),)
+            shape = (
+                (2, len(self.groups[name]))
+                if (self.needs_joint if is_joint is None else is_joint)
+                else (len(self.groups[name]),)
+            )
             columns[name] = np.zeros(shape)
         for event, weight, prior in zip(self.events, self.event_weights, self.priors, strict=True):
             if event.attribute is None:
@@ -410,7 +416,9 @@ def event_priors(priors: Any, events: Sequence[Event], groups: Groups) -> FloatA
         array = read_probabilities(priors[event.attribute], f"priors of {event.attribute!r}")
         size = len(groups[event.attribute])
         if array.shape not in ((size,), (2, size)):
-            raise InputError(f"priors of {event.attribute!r} must have shape ({size},) or (2, {size}); got {array.shape}.")
+            raise InputError(
+                f"priors of {event.attribute!r} must have shape ({size},) or (2, {size}); got {array.shape}."
+            )
         columns = scores.event_columns(event, groups, joint=array.ndim == 2)
         found[j] = array.reshape(-1)[columns].sum()
         if found[j] <= 0.0:

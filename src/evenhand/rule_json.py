@@ -164,7 +164,7 @@ def _encode(value: Hashable) -> Any:
     if isinstance(value, str | bool | int | float):
         return value
     raise InputError(
-        f"The group or label {value!r} is a {type(value).__name__}, which JSON cannot hold: use text, numbers or booleans."
+        f"The group or label {value!r} is a {type(value).__name__}, which JSON cannot hold: use text or numbers."
     )
 
 

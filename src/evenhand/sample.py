@@ -58,9 +58,7 @@ class Sample:
         return np.arange(len(self)) if self.weight is None else np.flatnonzero(self.weight > 0.0)
 
 
-def read_sample(
-    X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None
-) -> Sample:
+def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
     """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
     n = num_samples(X)
     labels = read_target(y)
@@ -71,9 +69,7 @@ def read_sample(
     if len(classes) < 2:
         only = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         raise InputError(f"y has {only}, among the rows that count: a classifier needs two.")
-    return Sample(
-        X, labels, classes, _positive_index(classes, pos_label), read_attributes(attributes, n), weights
-    )
+    return Sample(X, labels, classes, _positive_index(classes, pos_label), read_attributes(attributes, n), weights)
 
 
 def read_target(y: Any) -> NDArray[Any]:
@@ -99,9 +95,7 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
         return 1
     values = classes.tolist()
     if pos_label not in values:
-        raise InputError(
-            f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive."
-        )
+        raise InputError(f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive.")
     return int(values.index(pos_label))
 
 
@@ -147,27 +141,19 @@ class SensitiveColumns:
         """Look for the columns in X, by name in a frame and by number in an array."""
         wanted: list[Any] = [columns] if isinstance(columns, str | Integral) else list(columns)
         if not wanted or len(set(wanted)) != len(wanted):
-            raise InputError(
-                f"sensitive_columns must name one or more different columns of X; got {columns!r}."
-            )
+            raise InputError(f"sensitive_columns must name one or more different columns of X; got {columns!r}.")
         frame = _as_frame(X)
         if frame is not None:
             missing = [name for name in wanted if name not in frame.columns]
             if missing:
-                raise InputError(
-                    f"X has no column {missing[0]!r} (sensitive_columns); it has {list(frame.columns)!r}."
-                )
+                raise InputError(f"X has no column {missing[0]!r} (sensitive_columns); it has {list(frame.columns)!r}.")
             return cls(tuple(wanted), len(frame.columns), tuple(frame.columns))
         shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
         if len(shape) != 2:
-            raise InputError(
-                "sensitive_columns needs X to be a frame or a 2-D array; or pass sensitive_features."
-            )
+            raise InputError("sensitive_columns needs X to be a frame or a 2-D array; or pass sensitive_features.")
         bad = [j for j in wanted if not isinstance(j, Integral) or not 0 <= int(j) < shape[1]]
         if bad:
-            raise InputError(
-                f"sensitive_columns must be column numbers from 0 to {shape[1] - 1}; got {bad[0]!r}."
-            )
+            raise InputError(f"sensitive_columns must be column numbers from 0 to {shape[1] - 1}; got {bad[0]!r}.")
         return cls(tuple(int(j) for j in wanted), shape[1], None)
 
     @property

@@ -104,9 +104,7 @@ def _read_one_attribute(values: Any, n_groups: int, n_rows: int, what: str) -> F
     return array
 
 
-def posteriors(
-    events: Sequence[Event], groups: Groups, p_group: Mapping[str, FloatArray], n_rows: int
-) -> FloatArray:
+def posteriors(events: Sequence[Event], groups: Groups, p_group: Mapping[str, FloatArray], n_rows: int) -> FloatArray:
     """Return p(e | x) for each row and event, of shape (n, events)."""
     found = np.ones((n_rows, len(events)))
     for j, event in enumerate(events):

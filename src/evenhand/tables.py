@@ -164,9 +164,7 @@ def _guarded(path: Path, make: Callable[[], Iterator[Any]]) -> Callable[[], Iter
     return batches
 
 
-def _open_parquet(
-    path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool
-) -> Source:
+def _open_parquet(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
     import pyarrow.parquet as pq
 
     # With pre_buffer, what was read is kept until the file is closed.
@@ -174,9 +172,7 @@ def _open_parquet(
     schema = file.schema_arrow
 
     def batches() -> Iterator[Any]:
-        yield from file.iter_batches(
-            batch_size=BATCH_ROWS, columns=None if columns is None else list(columns)
-        )
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=None if columns is None else list(columns))
 
     return Source(path, tuple(schema.names), schema, file.metadata.num_rows, _guarded(path, batches))
 
@@ -187,9 +183,7 @@ def _open_arrow(path: Path, columns: Sequence[str] | None, numbers: Sequence[str
     with path.open("rb") as file:
         begin = file.read(6)
     if begin[:4] == b"FEA1":
-        raise InputError(
-            f"{path} is in the old Feather format, version 1: write it again as version 2 or as Parquet."
-        )
+        raise InputError(f"{path} is in the old Feather format, version 1: write it again as version 2 or as Parquet.")
     stream = not begin.startswith(b"ARROW1")
     reader = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
 
@@ -320,9 +314,7 @@ def value_from_text(text: str, values: Iterable[Hashable], what: str) -> Hashabl
             if isinstance(value, int | float) and not isinstance(value, bool) and float(text) == value:
                 return value
     for value in listed:
-        if isinstance(value, bool) and text.lower() in (
-            {"true", "1", "yes"} if value else {"false", "0", "no"}
-        ):
+        if isinstance(value, bool) and text.lower() in ({"true", "1", "yes"} if value else {"false", "0", "no"}):
             return value
     raise InputError(f"{what} has no value {text!r}. {nearest(text, map(str, listed))}")
 

@@ -41,9 +41,7 @@ def rows_of(baseline, group):
 
 def test_every_public_baseline_is_tested_here():
     assert {type(baseline).__name__ for baseline in BASELINES.values()} == set(baselines.__all__)
-    assert {name: baseline.paper for name, baseline in BASELINES.items()} == {
-        name: name for name in BASELINES
-    }
+    assert {name: baseline.paper for name, baseline in BASELINES.items()} == {name: name for name in BASELINES}
 
 
 @EACH

@@ -67,6 +67,4 @@ def test_what_it_cannot_do_is_named(biased):
     with pytest.raises(InputError, match="cannot relax equalized odds"):
         GroupThresholds(LogisticRegression(), tolerance=0.1).fit(X, y, sensitive_features=group)
     with pytest.raises(InputError, match="group 2 has rows of one label only"):
-        GroupThresholds(LogisticRegression()).fit(
-            X, y, sensitive_features=np.where(np.arange(600) < 1, 2, group)
-        )
+        GroupThresholds(LogisticRegression()).fit(X, y, sensitive_features=np.where(np.arange(600) < 1, 2, group))

@@ -62,24 +62,19 @@ def test_new_rows_have_almost_the_same_distribution():
 def test_the_barycentre_is_nearest_to_the_groups():
     rng = np.random.default_rng(2)
     groups = [
-        np.sort(rng.normal(size=size) * scale + shift)
-        for size, scale, shift in ((50, 1, 0), (80, 2, 3), (30, 1, 1))
+        np.sort(rng.normal(size=size) * scale + shift) for size, scale, shift in ((50, 1, 0), (80, 2, 3), (30, 1, 1))
     ]
     u = (np.arange(400) + 0.5) / 400
     weights = np.array([50, 80, 30]) / 160
 
     def cost(curve, power):
-        return sum(
-            w * np.mean(np.abs(quantile(g, u) - curve) ** power) for w, g in zip(weights, groups, strict=True)
-        )
+        return sum(w * np.mean(np.abs(quantile(g, u) - curve) ** power) for w, g in zip(weights, groups, strict=True))
 
     for target, power in (("mean", 2), ("median", 1)):
         best = barycentre(groups, u, target)
         assert (np.diff(best) >= 0).all()
         for _ in range(50):
-            assert (
-                cost(best, power) <= cost(best + 0.3 * rng.normal() + 0.2 * rng.normal() * u, power) + 1e-12
-            )
+            assert cost(best, power) <= cost(best + 0.3 * rng.normal() + 0.2 * rng.normal() * u, power) + 1e-12
 
 
 def test_strength_is_a_straight_way_that_keeps_the_order_inside_a_group():
@@ -135,13 +130,9 @@ def test_ties_block_parity_unless_they_are_spread():
     X = np.concatenate([rng.choice([0.2, 0.4], 500), rng.choice([0.6, 0.9], 500)])[:, None]
     y = rng.integers(2, size=1000)
     tied = WassersteinBarycentre(Scores()).fit(X, y, sensitive_features=group)
-    spread = WassersteinBarycentre(Scores(), spread_ties=True, random_state=0).fit(
-        X, y, sensitive_features=group
-    )
+    spread = WassersteinBarycentre(Scores(), spread_ties=True, random_state=0).fit(X, y, sensitive_features=group)
     statistic = {
-        name: ks_2samp(
-            *(fair.predict_proba(X, sensitive_features=group)[group == g, 1] for g in (0, 1))
-        ).statistic
+        name: ks_2samp(*(fair.predict_proba(X, sensitive_features=group)[group == g, 1] for g in (0, 1))).statistic
         for name, fair in (("tied", tied), ("spread", spread))
     }
     assert statistic["spread"] < 0.1

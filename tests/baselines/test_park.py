@@ -26,19 +26,14 @@ def loss_by_hand(z, labels, groups, temperature, group_normalised):
         below = np.log(sum(np.exp(z[i] @ z[s] / temperature) for s in negatives))
         terms = {p: below - z[i] @ z[p] / temperature for p in positives}
         if group_normalised:
-            shares = [
-                np.mean([terms[p] for p in positives if groups[p] == g])
-                for g in {groups[p] for p in positives}
-            ]
+            shares = [np.mean([terms[p] for p in positives if groups[p] == g]) for g in {groups[p] for p in positives}]
             losses.append(np.mean(shares))
         else:
             losses.append(np.mean(list(terms.values())))
         cells.append((labels[i], groups[i]))
     if not group_normalised:
         return np.mean(losses)
-    return np.mean(
-        [np.mean([x for x, c in zip(losses, cells, strict=True) if c == cell]) for cell in set(cells)]
-    )
+    return np.mean([np.mean([x for x, c in zip(losses, cells, strict=True) if c == cell]) for cell in set(cells)])
 
 
 @pytest.mark.parametrize("group_normalised", [True, False])
@@ -165,9 +160,7 @@ def images(tmp_path_factory):
     return paths, np.arange(8) % 2, np.arange(8) // 4
 
 
-def test_a_resnet_is_trained_in_two_stages_and_a_stopped_one_ends_in_the_same_bits(
-    images, tmp_path, monkeypatch
-):
+def test_a_resnet_is_trained_in_two_stages_and_a_stopped_one_ends_in_the_same_bits(images, tmp_path, monkeypatch):
     paths, y, group = images
     network = ResNet18(weights=None, image_size=32, crop=1.0, save_every=0.0)
     fair = FairContrastive(network, epochs=1, output_epochs=1, batch_size=4, projection=8, random_state=0)
@@ -181,7 +174,7 @@ def test_a_resnet_is_trained_in_two_stages_and_a_stopped_one_ends_in_the_same_bi
             raise KeyboardInterrupt
         return original(self, *args, **kwargs)
 
-    saving = clone(fair).set_params(network__checkpoint=tmp_path)
+    saving = clone(fair).set_params(checkpoint=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Net, "train_step", stop)
         for _ in range(2):

@@ -144,9 +144,7 @@ def test_the_output_layer_is_the_optimum_of_zafars_problem(biased, sides):
 def test_a_solver_that_fails_still_meets_the_bound(biased, monkeypatch):
     X, y, group = biased
     codes = np.column_stack([y, group]).astype(np.int64)
-    covariance = Covariance(
-        (None,), "logit", torch.from_numpy(coefficients(codes[:, 0], codes[:, 1], (None,)))
-    )
+    covariance = Covariance((None,), "logit", torch.from_numpy(coefficients(codes[:, 0], codes[:, 1], (None,))))
     start = np.array([3.0, 1.0, 0.0, -1.0])
     monkeypatch.setattr(
         "evenhand.baselines._covariance.minimize",

@@ -25,8 +25,7 @@ def test_shape_labels_and_group_sizes(data):
     assert data.y.dtype == np.int64
     assert np.bincount(data.y).tolist() == [34_014, 11_208]
     sizes = {
-        name: dict(zip(*np.unique(column, return_counts=True), strict=True))
-        for name, column in data.sensitive.items()
+        name: dict(zip(*np.unique(column, return_counts=True), strict=True)) for name, column in data.sensitive.items()
     }
     assert sizes == {
         "sex": {"Female": 14_695, "Male": 30_527},

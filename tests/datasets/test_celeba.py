@@ -19,10 +19,7 @@ NAMES = [f"{number:06d}.jpg" for number in range(1, 21)]
 def write_text_tables(attributes: Path, partition: Path) -> None:
     attributes.parent.mkdir(parents=True, exist_ok=True)
     partition.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        f"{name} " + " ".join(f"{sign:2d}" for sign in signs)
-        for name, signs in zip(NAMES, SIGNS, strict=True)
-    ]
+    rows = [f"{name} " + " ".join(f"{sign:2d}" for sign in signs) for name, signs in zip(NAMES, SIGNS, strict=True)]
     attributes.write_text("\n".join([str(len(NAMES)), " ".join(ATTRIBUTES) + " ", *rows, ""]))
     partition.write_text("".join(f"{name} {part}\n" for name, part in zip(NAMES, PARTITION, strict=True)))
 
@@ -69,9 +66,7 @@ def test_published_layout(directory):
 
 
 def test_downloaded_folders_layout(tmp_path):
-    write_text_tables(
-        tmp_path / "Anno" / "list_attr_celeba.txt", tmp_path / "Eval" / "list_eval_partition.txt"
-    )
+    write_text_tables(tmp_path / "Anno" / "list_attr_celeba.txt", tmp_path / "Eval" / "list_eval_partition.txt")
     write_images(tmp_path / "Img" / "img_align_celeba_png", suffix=".png")
     assert_is_all_of_it(load_celeba(tmp_path), tmp_path / "Img" / "img_align_celeba_png", ".png")
 
@@ -134,9 +129,7 @@ def test_all_of_celeba_has_the_official_split(tmp_path, monkeypatch):
 def test_absent_images_are_left_out_with_a_warning(directory):
     for number in (1, 13, 20):
         (directory / "img_align_celeba" / NAMES[number - 1]).unlink()
-    with pytest.warns(
-        EvenhandWarning, match=r"3 of 20 images.*000001\.jpg, 000013\.jpg, 000020\.jpg"
-    ) as caught:
+    with pytest.warns(EvenhandWarning, match=r"3 of 20 images.*000001\.jpg, 000013\.jpg, 000020\.jpg") as caught:
         data = load_celeba(directory)
     assert caught[0].filename == __file__
     assert data.absent == ("000001.jpg", "000013.jpg", "000020.jpg")
@@ -273,9 +266,7 @@ def test_no_image_at_all_is_an_error(directory):
         load_celeba(directory)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"), [("Bag_Under_Eyes", "Bags_Under_Eyes"), ("Zzz", "Attractive, Bags")]
-)
+@pytest.mark.parametrize(("name", "hint"), [("Bag_Under_Eyes", "Bags_Under_Eyes"), ("Zzz", "Attractive, Bags")])
 def test_unknown_attribute_is_refused_with_a_hint(directory, name, hint):
     with pytest.raises(InputError, match=f"{name}.*did you mean .*{hint}"):
         load_celeba(directory, target=name)
@@ -294,9 +285,7 @@ def test_no_sensitive_attribute_is_refused(directory):
         (lambda text: text[: len(text) // 2], r"damaged in line|cut short"),
         (lambda text: "\n".join(text.splitlines()[:-3]), "promises 20 rows, it has 17"),
         (
-            lambda text: text.replace("000004.jpg -1", "000004.jpg ??").replace(
-                "000004.jpg  1", "000004.jpg ??"
-            ),
+            lambda text: text.replace("000004.jpg -1", "000004.jpg ??").replace("000004.jpg  1", "000004.jpg ??"),
             "line 6",
         ),
         (lambda text: text.replace("000004.jpg", "000004.jpg 1"), "line 6"),

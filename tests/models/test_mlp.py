@@ -121,9 +121,7 @@ def test_an_epoch_has_every_row_once_and_no_batch_of_one():
         chunks = shuffled_chunks(np.arange(n), 16, seed=0, epoch=0)
         assert sorted(np.concatenate(chunks)) == list(range(n))
         assert all(2 <= len(chunk) <= 17 for chunk in chunks) or n == 1
-    assert not np.array_equal(
-        *(np.concatenate(shuffled_chunks(np.arange(64), 16, 0, epoch)) for epoch in (0, 1))
-    )
+    assert not np.array_equal(*(np.concatenate(shuffled_chunks(np.arange(64), 16, 0, epoch)) for epoch in (0, 1)))
 
 
 def test_mlp_learns_what_a_linear_model_cannot():

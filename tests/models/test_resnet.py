@@ -29,9 +29,7 @@ def test_the_crop_is_the_papers_128_of_178_pixels():
     np.testing.assert_array_equal(found, pixels[45:173, 25:153])
     small = CentreSquare(128, 128 / 178, flip=True)(Image.fromarray(pixels).resize((89, 109)), None)
     assert small.shape == (128, 128, 3)
-    assert (
-        np.abs(small.astype(float) - found).mean() < np.abs(pixels[:128, :128].astype(float) - found).mean()
-    )
+    assert np.abs(small.astype(float) - found).mean() < np.abs(pixels[:128, :128].astype(float) - found).mean()
 
 
 def test_half_of_the_images_are_mirrored_while_training_and_none_otherwise(tmp_path):
@@ -175,9 +173,7 @@ def test_absent_and_corrupt_images_are_named(faces, tmp_path):
         fitted.predict(np.zeros((3, 1)))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"), [({"crop": 0.0}, "crop must"), ({"image_size": 8}, "image_size must")]
-)
+@pytest.mark.parametrize(("options", "message"), [({"crop": 0.0}, "crop must"), ({"image_size": 8}, "image_size must")])
 def test_impossible_options_are_named(faces, options, message):
     paths, labels, _ = faces
     with pytest.raises(InputError, match=message):
@@ -205,6 +201,4 @@ def test_memory_does_not_grow_with_the_number_of_images(faces):
 
 def test_clones_take_every_option():
     options = {"weights": None, "image_size": 64, "crop": 0.5, "flip": False, "workers": 1, "lr": 0.1}
-    assert {
-        key: value for key, value in clone(ResNet18(**options)).get_params().items() if key in options
-    } == options
+    assert {key: value for key, value in clone(ResNet18(**options)).get_params().items() if key in options} == options

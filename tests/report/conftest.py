@@ -56,9 +56,7 @@ class Browser:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         command("Emulation.setScriptExecutionDisabled", {"value": not javascript})
         command("Emulation.setDeviceMetricsOverride", size)
-        command(
-            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        )
+        command("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
         self.driver.get(path.as_uri())
         return self
 

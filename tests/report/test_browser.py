@@ -56,16 +56,11 @@ def test_the_slider_moves_every_number(browser, page, summary):
         assert found["tolerance"] == f"{100 * step['step_tolerance']:.3g}"
         assert set(browser.texts('[data-slot="tolerance"]')) == {found["tolerance"]}
         for group, state in enumerate(step["groups"]):
-            assert (
-                browser.text(f'[data-slot="true_positive_rate-{group}"]')
-                == shown(state["true_positive_rate"]) + "%"
-            )
+            assert browser.text(f'[data-slot="true_positive_rate-{group}"]') == shown(state["true_positive_rate"]) + "%"
         for place, flips in enumerate(step["flips"]):
             assert browser.text(f'[data-slot="flips-{place}-up"]') == f"{flips['to_positive']:,}"
         visible = browser.texts(".receipts:not([hidden]) h4")
-        assert [
-            f"{receipt['row']:,}" in text for receipt, text in zip(step["receipts"], visible, strict=True)
-        ]
+        assert [f"{receipt['row']:,}" in text for receipt, text in zip(step["receipts"], visible, strict=True)]
         chosen = browser.run("return [...document.querySelectorAll('.chosen')].map(n => n.dataset.step)")
         assert set(chosen) == {str(index)}
         assert len(chosen) == 3
@@ -105,9 +100,7 @@ def test_a_group_named_script_is_text(browser, page):
     browser.open(page)
     assert browser.run("return window.hacked === undefined")
     assert "<script>window.hacked = true</script>" in browser.text("main")
-    svg_texts = browser.run(
-        "return [...document.querySelectorAll('svg text')].map(n => n.textContent).join(' ')"
-    )
+    svg_texts = browser.run("return [...document.querySelectorAll('svg text')].map(n => n.textContent).join(' ')")
     assert "<script>" in svg_texts
 
 
@@ -137,8 +130,6 @@ def test_the_page_loads_nothing_and_complains_of_nothing(browser, page):
 
 def test_charts_have_a_name_for_those_who_do_not_see_them(browser, page):
     browser.open(page)
-    names = browser.run(
-        "return [...document.querySelectorAll('svg')].map(n => [n.getAttribute('role'), n.ariaLabel])"
-    )
+    names = browser.run("return [...document.querySelectorAll('svg')].map(n => [n.getAttribute('role'), n.ariaLabel])")
     assert all(role == "img" and name for role, name in names)
     assert browser.run("return document.querySelectorAll('table:not(:has(th))').length") == 0

@@ -31,9 +31,7 @@ def test_every_number_of_a_step_is_the_librarys(rows, curve, summary):
         assert sum(flips["to_positive"] + flips["to_negative"] for flips in step["flips"]) == step["flipped"]
         rates = group_rates(y, decisions, sensitive_features=sensitive["sex"])
         for group in step["groups"]:
-            assert group["true_positive_rate"]["value"] == pytest.approx(
-                rates[group["group"]]["true_positive_rate"]
-            )
+            assert group["true_positive_rate"]["value"] == pytest.approx(rates[group["group"]]["true_positive_rate"])
         for receipt in step["receipts"]:
             row = receipt["row"]
             assert str(base[row]) == receipt["base_decision"] != receipt["decision"] == str(decisions[row])

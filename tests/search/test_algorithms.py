@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import KINDS, random_problem
 from scipy.optimize import linprog
 
 from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem
 from evenhand.search.closest import smallest_excess
 from evenhand.search.dual import dual_value, solve_linear_program
+from problems import KINDS, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -60,9 +60,14 @@ def test_with_model_evidence_certified_is_within_k_rows_of_the_linear_program(se
 
 
 def test_the_dual_answers_a_program_written_by_hand():
-    """Two rows, one constraint: deciding only the first is worth 0.6 / 2 and has value 0.5, so half of it is allowed."""
+    """Two rows: deciding only the first is worth 0.6 / 2 and has value 0.5, of which half is allowed."""
     problem = Problem(
-        np.array([0.6, -0.2]), np.array([[1.0], [0.0]]), np.zeros(2), np.zeros((2, 1)), np.array([-0.25]), np.array([0.25])
+        np.array([0.6, -0.2]),
+        np.array([[1.0], [0.0]]),
+        np.zeros(2),
+        np.zeros((2, 1)),
+        np.array([-0.25]),
+        np.array([0.25]),
     )
     plug_in = solve_linear_program(problem)
     assert plug_in.value == pytest.approx(0.15)
@@ -103,7 +108,9 @@ def test_a_subsample_of_lines_is_seeded_and_grows_to_the_optimum():
     assert first == again
     assert first.status == "found"
     assert first.utility <= Lines().solve(problem)[0].utility + 1e-12
-    assert Lines(m=150).solve(problem, random_state=0)[0].utility == pytest.approx(Certified().solve(problem)[0].utility)
+    assert Lines(m=150).solve(problem, random_state=0)[0].utility == pytest.approx(
+        Certified().solve(problem)[0].utility
+    )
 
 
 def test_lines_beyond_the_plane_need_a_number():
@@ -126,7 +133,9 @@ def test_the_smallest_excess_is_met_and_nothing_below_it_is(seed, n, k):
     at = Problem(problem.margin, problem.contrasts, problem.gain, problem.effects, -bounds, bounds)
     assert not isinstance(Certified().solve(at)[0], NoRule)
     if extra > 1e-9:
-        below = Problem(problem.margin, problem.contrasts, problem.gain, problem.effects, -bounds * 0.999, bounds * 0.999)
+        below = Problem(
+            problem.margin, problem.contrasts, problem.gain, problem.effects, -bounds * 0.999, bounds * 0.999
+        )
         assert isinstance(Certified().solve(below)[0], NoRule)
 
 

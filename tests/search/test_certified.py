@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
-from problems import KINDS, random_problem
 
 from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, Lines, NoRule, Problem
+from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
+from problems import KINDS, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.sampled_from(KINDS)
@@ -98,9 +98,7 @@ def test_the_papers_algorithms_never_beat_the_certified_optimum(seed, kind, n, k
 def test_a_ladder_gives_what_each_step_gives_alone(seed, kind, n, k):
     alone = random_problem(seed, n=n, k=k, kind=kind if kind != "asymmetric" else "plain")
     tolerances = np.array([0.0, 0.01, 0.05, 0.2, 1.0])[:, None] * np.ones(k)
-    ladder = Problem(
-        alone.margin, alone.contrasts, alone.gain, alone.effects, -tolerances, tolerances, alone.offset
-    )
+    ladder = Problem(alone.margin, alone.contrasts, alone.gain, alone.effects, -tolerances, tolerances, alone.offset)
     together = [utility_of(result) for result in Certified().solve(ladder)]
     apart = [utility_of(Certified().solve(ladder.take([step]))[0]) for step in range(len(tolerances))]
     assert [u is None for u in together] == [u is None for u in apart]
@@ -187,9 +185,7 @@ def test_a_budget_of_nodes_or_seconds_is_honoured_and_leaves_a_true_bound():
 def test_a_million_identical_rows_are_one_plane():
     n = 1_000_000
     margin, contrasts = np.full(n, 0.3), np.full((n, 2), 0.5)
-    problem = Problem(
-        margin, contrasts, np.full(n, 1 / n), np.zeros((n, 2)), np.full(2, -0.1), np.full(2, 0.1), 0.0
-    )
+    problem = Problem(margin, contrasts, np.full(n, 1 / n), np.zeros((n, 2)), np.full(2, -0.1), np.full(2, 0.1), 0.0)
     result = Certified().solve(problem)[0]
     assert result.utility == pytest.approx(1.0)
     assert result.nodes < 100

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import merged_in_numpy, sweep_in_numpy
-from problems import KINDS, random_problem
 from scipy.optimize import linprog
 
 from evenhand.search import _kernels
 from evenhand.search.sweep import Best, sweep_rows
+from oracles import merged_in_numpy, sweep_in_numpy
+from problems import KINDS, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
 

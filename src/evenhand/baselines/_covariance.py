@@ -110,9 +110,7 @@ class ConstrainedNet(Net):
     def get_loss(self, y_pred: Any, y_true: tuple[Tensor, Tensor], *args: Any, **kwargs: Any) -> Tensor:
         """Return the Lagrangian of a batch."""
         logits = y_pred[0]
-        return super().get_loss(y_pred, y_true) + self.force_ @ self.covariance(
-            logits[:, 1] - logits[:, 0], y_true[0]
-        )
+        return super().get_loss(y_pred, y_true) + self.force_ @ self.covariance(logits[:, 1] - logits[:, 0], y_true[0])
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
         """Renew mu every few batches, then count and save as usual."""

@@ -14,6 +14,7 @@ divides both by the size of the anchor's own cell.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,8 +96,8 @@ class FairContrastive(Baseline):
     Parameters
     ----------
     network : ResNet18 or MLP
-        The encoder, how X is read, the device, and where checkpoints are saved. Its own training options are
-        not used.
+        The encoder, how X is read, the device, and how often a checkpoint is saved. Its own training options
+        are not used.
     temperature : float, default=0.1
         The temperature of the loss.
     group_normalised : bool, default=True
@@ -115,6 +116,8 @@ class FairContrastive(Baseline):
         Passes of the second stage.
     output_lr : float, default=0.01
         Adam's learning rate in the second stage.
+    checkpoint : path, default=None
+        A directory; see :class:`evenhand.models.MLP`.
     random_state : int, RandomState or None, default=None
         Decides the initial parameters, the order of the rows and the views.
     verbose : int, default=0
@@ -160,6 +163,7 @@ class FairContrastive(Baseline):
         weight_decay: float = 1e-4,
         output_epochs: int = 10,
         output_lr: float = 0.01,
+        checkpoint: str | Path | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -173,6 +177,7 @@ class FairContrastive(Baseline):
         self.weight_decay = weight_decay
         self.output_epochs = output_epochs
         self.output_lr = output_lr
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -244,7 +249,7 @@ class FairContrastive(Baseline):
         if stage == 1:
             settings = {name: value for name, value in settings.items() if not name.startswith("output_")}
         content = [self.network_._content(inputs), codes]
-        return open_checkpoint(self.network_.checkpoint, f"{type(self).__name__}-{stage}", settings, content)
+        return open_checkpoint(self.checkpoint, f"{type(self).__name__}-{stage}", settings, content)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return the encoder's features, on which the output layer decides."""

@@ -102,9 +102,7 @@ class Named:
 
     def needed(self) -> list[str]:
         """Return the names, each once."""
-        return list(
-            dict.fromkeys([self.score, *(name for entry in self.groups.values() for name in entry.named())])
-        )
+        return list(dict.fromkeys([self.score, *(name for entry in self.groups.values() for name in entry.named())]))
 
 
 def which_columns(
@@ -167,14 +165,10 @@ class Decider:
 
         taken = [name for name in self.names if name in source.names] if self.keep else []
         if taken:
-            raise InputError(
-                f"{source.path} already has a column {taken[0]!r}: rename the new ones, with --prefix."
-            )
+            raise InputError(f"{source.path} already has a column {taken[0]!r}: rename the new ones, with --prefix.")
         kinds = [self.labels().type, pa.float64(), pa.bool_(), *([pa.float64()] * len(self.rule.terms))]
         own = list(source.schema) if self.keep else []
-        return pa.schema(
-            [*own, *(pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True))]
-        )
+        return pa.schema([*own, *(pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True))])
 
     def decide(self, batch: Any, start: int) -> Any:
         """Return a batch with its decisions as a table; ``start`` is the number of rows before it."""

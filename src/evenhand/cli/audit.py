@@ -73,9 +73,7 @@ def audit(
 
     if (score is None) == (decision is None):
         raise InputError("Say which column to audit: either --score, with probabilities, or --decision.")
-    table, y, positive, groups = columns.read_truth(
-        file, label, sensitive, [score, decision, weight], pos_label
-    )
+    table, y, positive, groups = columns.read_truth(file, label, sensitive, [score, decision, weight], pos_label)
     if score is not None:
         judged = tables.numbers_of(table, score)
         if not 0.0 <= threshold <= 1.0:

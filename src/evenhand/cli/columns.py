@@ -169,18 +169,14 @@ def _spellings(groups: Groups, classes: tuple[Hashable, Hashable] | None) -> dic
     found: dict[str, list[Cell]] = {}
     for attribute, members in groups.items():
         for index, group in enumerate(members):
-            cells = (
-                [(None, str(group))] if classes is None else [(k, f"{classes[k]},{group}") for k in (0, 1)]
-            )
+            cells = [(None, str(group))] if classes is None else [(k, f"{classes[k]},{group}") for k in (0, 1)]
             for label, text in cells:
                 for spelling in (text, f"{attribute}:{text}"):
                     found.setdefault(spelling, []).append((attribute, label, index))
     return found
 
 
-def _match(
-    text: str, option: str, spellings: Mapping[str, list[Cell]], names: Sequence[str]
-) -> tuple[Cell, str]:
+def _match(text: str, option: str, spellings: Mapping[str, list[Cell]], names: Sequence[str]) -> tuple[Cell, str]:
     splits = [(text[:i], text[i + 1 :]) for i, sign in enumerate(text) if sign == "="]
     shape = "LABEL,GROUP=COLUMN" if option == "--joint-score" else "GROUP=COLUMN"
     if not splits:
@@ -190,9 +186,7 @@ def _match(
         raise InputError(f"{option} {text!r}: write {shape}. {tables.nearest(splits[0][0], spellings)}")
     matched = [(cells, right) for cells, right in known if right in names]
     if not matched:
-        raise InputError(
-            f"{option} {text!r}: there is no column {known[0][1]!r}. {tables.nearest(known[0][1], names)}"
-        )
+        raise InputError(f"{option} {text!r}: there is no column {known[0][1]!r}. {tables.nearest(known[0][1], names)}")
     cells, column = matched[0]
     if len(matched) > 1 or len({cell[0] for cell in cells}) > 1:
         raise InputError(f"{option} {text!r} can be read in two ways: write ATTRIBUTE:{shape}.")
@@ -216,8 +210,7 @@ def _complete(
     if len(absent) > 1 or not cells:
         option, n = "--joint-score" if joint else "--group-score", len(members)
         wanted = [
-            f"{option} '{f'{classes[place // n]},' if joint else ''}{members[place % n]}=COLUMN'"
-            for place in absent
+            f"{option} '{f'{classes[place // n]},' if joint else ''}{members[place % n]}=COLUMN'" for place in absent
         ]
         hint = (
             ""
@@ -240,11 +233,7 @@ def remembered_columns(learned_from: Mapping[str, Any]) -> tuple[str | None, dic
     entries = columns.get("groups")
     for name, entry in entries.items() if isinstance(entries, Mapping) else ():
         listed = entry.get("columns") if isinstance(entry, Mapping) else None
-        if not isinstance(listed, list) or not all(
-            column is None or isinstance(column, str) for column in listed
-        ):
-            raise InputError(
-                "The rule's columns cannot be read: give --score, and --group-score or --joint-score."
-            )
+        if not isinstance(listed, list) or not all(column is None or isinstance(column, str) for column in listed):
+            raise InputError("The rule's columns cannot be read: give --score, and --group-score or --joint-score.")
         found[str(name)] = GroupColumns(entry.get("kind") == "joint", tuple(listed))
     return columns["score"], found

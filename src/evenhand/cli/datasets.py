@@ -47,15 +47,11 @@ def datasets(
         made = eh.datasets.make_zafar(10_000, random_state=seed)
         columns = {f"x{i + 1}": made.X[:, i] for i in range(made.X.shape[1])}
         columns |= {"y": np.asarray(made.y), "group": np.asarray(made.group), "p_y": made.p_y}
-        columns |= {
-            f"p_{label}_{group}": made.p_joint[:, label, group] for label in (0, 1) for group in (0, 1)
-        }
+        columns |= {f"p_{label}_{group}": made.p_joint[:, label, group] for label in (0, 1) for group in (0, 1)}
     else:
         columns = dict((eh.datasets.load_adult() if name == "adult" else eh.datasets.fetch_compas()).frame)
     if output is None:
-        out.say(
-            f"{name}: {_KNOWN[name]}\ncolumns: {', '.join(columns)}\nWrite it with --output {name}.parquet"
-        )
+        out.say(f"{name}: {_KNOWN[name]}\ncolumns: {', '.join(columns)}\nWrite it with --output {name}.parquet")
         return PASS
     tables.write_table(output, columns)
     out.say(f"{len(next(iter(columns.values()))):,} rows are in {output}")

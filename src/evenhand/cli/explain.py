@@ -104,9 +104,7 @@ def _from_json(path: Path) -> tuple[Any, Any]:
         raise InputError(f"{path} is not JSON, or was cut off: {error}.") from None
     listed = [data] if isinstance(data, Mapping) else data
     if not isinstance(listed, list) or not listed or not all(isinstance(entry, Mapping) for entry in listed):
-        raise InputError(
-            f"{path} must hold one row as an object of columns and values, or a list of such rows."
-        )
+        raise InputError(f"{path} must hold one row as an object of columns and values, or a list of such rows.")
     names = tuple(dict.fromkeys(name for entry in listed[:MOST_ROWS] for name in entry))
     try:
         table = pa.table({name: [entry.get(name) for entry in listed[:MOST_ROWS]] for name in names})
@@ -136,8 +134,7 @@ def in_words(receipt: Receipt, rule: Rule) -> str:
     lines += [f"  {amount:+.4f}  {name}" for name, amount in receipt.terms.items()]
     verb = "is flipped to" if receipt.flipped else "stays"
     lines.append(
-        f"Together that is a fair margin of {receipt.fair_margin:+.4f},"
-        f" so the decision {verb} {receipt.decision}."
+        f"Together that is a fair margin of {receipt.fair_margin:+.4f}, so the decision {verb} {receipt.decision}."
     )
     lines.append(f"The other decision is {receipt.distance:.4f} in probability away.")
     return "\n".join(lines)

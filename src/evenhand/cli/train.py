@@ -42,17 +42,11 @@ def train(
     from evenhand.classifier import FairClassifier
 
     if output is None:
-        raise InputError(
-            "Say where the classifier goes, with --output fair.skops (or rule.json for the rule alone)."
-        )
+        raise InputError("Say where the classifier goes, with --output fair.skops (or rule.json for the rule alone).")
     save = _saver(output)
     used = [name for name in (columns.label, *columns.sensitive, columns.weight) if name is not None]
     source = tables.open_table(file)
-    names = (
-        [name for name in source.names if name not in used]
-        if list(features) == [ALL_OTHERS]
-        else list(features)
-    )
+    names = [name for name in source.names if name not in used] if list(features) == [ALL_OTHERS] else list(features)
     if columns.label in names:
         raise InputError(f"The label {columns.label!r} cannot be a feature.")
     table, y, positive, sensitive = read_truth(

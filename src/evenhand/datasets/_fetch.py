@@ -75,9 +75,7 @@ def data_directory() -> Path:
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser().absolute()
     if sys.platform == "win32":
-        return (
-            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "evenhand" / "Cache"
-        )
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "evenhand" / "Cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "evenhand"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "evenhand"
@@ -143,9 +141,7 @@ def fetch_raw(file: RawFile) -> bytes:
 def _check(content: bytes, sha256: str) -> None:
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
-        raise DataError(
-            f"not the expected file: its SHA-256 is {found} ({len(content)} bytes), not {sha256}."
-        )
+        raise DataError(f"not the expected file: its SHA-256 is {found} ({len(content)} bytes), not {sha256}.")
 
 
 def _intact(path: Path, sha256: str) -> bytes | None:
@@ -188,9 +184,7 @@ def _from_site(file: RawFile) -> bytes:
                 chunks.append(chunk)
                 length += len(chunk)
                 if time.monotonic() > deadline:
-                    raise _UnavailableError(
-                        f"only {length} of {file.size} bytes came in {SITE_LIMIT:.0f} seconds."
-                    )
+                    raise _UnavailableError(f"only {length} of {file.size} bytes came in {SITE_LIMIT:.0f} seconds.")
     except (OSError, HTTPException) as error:
         raise _UnavailableError(f"{error}.") from None
     return b"".join(chunks)

@@ -73,12 +73,9 @@ def _embedded_text() -> str:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"The embedded Adult data cannot be read ({error}): install evenhand again."
-        ) from None
+        raise DataError(f"The embedded Adult data cannot be read ({error}): install evenhand again.") from None
     if (found := hashlib.sha256(content).hexdigest()) != SHA256:
         raise DataError(
-            f"The embedded Adult data {file} is damaged (SHA-256 {found}, not {SHA256}): "
-            "install evenhand again."
+            f"The embedded Adult data {file} is damaged (SHA-256 {found}, not {SHA256}): install evenhand again."
         )
     return lzma.decompress(content).decode("ascii")

@@ -173,9 +173,7 @@ def load_celeba(
     files = _image_files(image_directory)
     found = np.array([_stem(name) in files for name in names], dtype=bool)
     if not found.any():
-        raise DataError(
-            f"None of the {len(names)} images of {attribute_table} is in {image_directory}. {ORIGIN}"
-        )
+        raise DataError(f"None of the {len(names)} images of {attribute_table} is in {image_directory}. {ORIGIN}")
     kept = np.flatnonzero(found)
     paths = np.array([f"{image_directory}{os.sep}{files[_stem(names[row])]}" for row in kept], dtype=object)
     absent = tuple(names[row] for row in np.flatnonzero(~found))
@@ -225,9 +223,7 @@ def read_image(path: str | os.PathLike[str], size: int | None = None) -> NDArray
         with Image.open(path) as file:
             image = file.convert("RGB")
     except FileNotFoundError:
-        raise DataError(
-            f"The image {os.fspath(path)} is not there any more: load the data set again."
-        ) from None
+        raise DataError(f"The image {os.fspath(path)} is not there any more: load the data set again.") from None
     except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
         raise DataError(
             f"The image {os.fspath(path)} is corrupt ({error}): get it again, or leave it out by "
@@ -250,9 +246,7 @@ def _find_parts(root: Path, images: str | os.PathLike[str] | None) -> tuple[Path
         parts = {
             "list_attr_celeba.txt (or .csv)": attributes,
             "list_eval_partition.txt (or .csv)": partition,
-            "the images' directory img_align_celeba"
-            if images is None
-            else f"the directory {images}": directory,
+            "the images' directory img_align_celeba" if images is None else f"the directory {images}": directory,
         }
         missing = [what for what, part in parts.items() if part is None]
         raise DataError(f"{root} does not have {', '.join(missing)}. {ORIGIN}")
@@ -294,9 +288,7 @@ def _read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDAr
         names.append(row[0])
         values.append([meaning[row[column]] for column in at])
     if promised not in (None, len(names)):
-        raise DataError(
-            f"{path} is cut short: its first line promises {promised} rows, it has {len(names)}. {ORIGIN}"
-        )
+        raise DataError(f"{path} is cut short: its first line promises {promised} rows, it has {len(names)}. {ORIGIN}")
     return names, np.array(values, dtype=np.bool_).reshape(len(names), len(wanted))
 
 
@@ -317,17 +309,13 @@ def _read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int8]:
         parts[row[0]] = int(row[1])
     lacking = [name for name in names if name not in parts]
     if lacking:
-        raise DataError(
-            f"{path} lacks the part of {len(lacking)} images (the first is {lacking[0]}). {ORIGIN}"
-        )
+        raise DataError(f"{path} lacks the part of {len(lacking)} images (the first is {lacking[0]}). {ORIGIN}")
     return np.array([parts[name] for name in names], dtype=np.int8)
 
 
 def _image_files(directory: Path) -> dict[str, str]:
     with os.scandir(directory) as entries:
-        return {
-            _stem(entry.name): entry.name for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES)
-        }
+        return {_stem(entry.name): entry.name for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES)}
 
 
 def _stem(name: str) -> str:

@@ -157,9 +157,7 @@ def row_indices(rows: ArrayLike, n_rows: int) -> Indices:
     if index.dtype == np.bool_ and index.shape == (n_rows,):
         return np.flatnonzero(index)
     if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
-        raise InputError(
-            f"rows must be row numbers or a mask of {n_rows} booleans; got {index.dtype}, {index.shape}."
-        )
+        raise InputError(f"rows must be row numbers or a mask of {n_rows} booleans; got {index.dtype}, {index.shape}.")
     if index.size and not (-n_rows <= index.min() and index.max() < n_rows):
         raise InputError(f"rows go from {index.min()} to {index.max()}, but there are only {n_rows} rows.")
     return index.astype(np.intp)

@@ -90,9 +90,7 @@ def make_zafar(n: int = 1200, random_state: Seed = None, *, iid: bool = False) -
     if not isinstance(n, Integral) or n < 1:
         raise InputError(f"n must be a whole number of points, at least 1; got {n!r}.")
     rng = as_generator(random_state)
-    cell = (
-        rng.choice(4, size=n, p=CELL_SIZE / CELL_SIZE.sum()) if iid else rng.permutation(_exact_cells(int(n)))
-    )
+    cell = rng.choice(4, size=n, p=CELL_SIZE / CELL_SIZE.sum()) if iid else rng.permutation(_exact_cells(int(n)))
     X = _correlated(rng.standard_normal((n, 2))) + CELL_MEAN[cell]
     y = CELL_LABEL[cell]
     group = np.array(["0", "1"])[CELL_GROUP[cell]]

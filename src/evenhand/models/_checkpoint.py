@@ -89,9 +89,7 @@ class Checkpoint:
                 "delete it to train from the beginning."
             ) from error
         if not readable:
-            raise InputError(
-                f"the checkpoint {self.path} belongs to another training: delete it or move it away."
-            )
+            raise InputError(f"the checkpoint {self.path} belongs to another training: delete it or move it away.")
         return state
 
     def save(self, state: Mapping[str, Any]) -> None:

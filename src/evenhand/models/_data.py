@@ -73,9 +73,6 @@ class Examples(Dataset[Tensor]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> Tensor:
-        return next(self.inputs.read([self.rows[[index]]]))[0]
-
     def batches(self, chunks: Sequence[Rows], augmentation: tuple[int, int] | None = None) -> Iterator[Batch]:
         """Yield (inputs, (codes, weights)) for each chunk of row numbers."""
         for rows, X in zip(chunks, self.inputs.read(chunks, augmentation), strict=True):

@@ -95,9 +95,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         content = [self._content(inputs), targets.codes, weight]
         if held is not None:
             content += [self._content(held[0]), held[1]]
-        checkpoint = open_checkpoint(
-            self.checkpoint, type(self).__name__, self.get_params(deep=False), content
-        )
+        checkpoint = open_checkpoint(self.checkpoint, type(self).__name__, self.get_params(deep=False), content)
         saved = None if checkpoint is None else checkpoint.load()
         seed = self._draw_seed() if saved is None else saved["seed"]
         rows = np.arange(len(inputs))

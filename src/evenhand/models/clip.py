@@ -58,9 +58,7 @@ def attribute_prompts(
 
 # The paper's four prompts, with the label and group values of evenhand.datasets.load_celeba. (The paper
 # prints prompt_01 twice; the second is prompt_00.)
-PAPER_PROMPTS = attribute_prompts(
-    {0: "Unattractive", 1: "Attractive"}, {"Male": "Male", "not Male": "Female"}
-)
+PAPER_PROMPTS = attribute_prompts({0: "Unattractive", 1: "Attractive"}, {"Male": "Male", "not Male": "Female"})
 
 
 class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -245,9 +243,7 @@ def _load_clip(name: str, prompts: list[str], local_files_only: bool, device: st
     limit = model.config.text_config.max_position_embeddings
     for prompt in prompts:
         if (length := len(tokenizer(prompt)["input_ids"])) > limit:
-            raise InputError(
-                f"the prompt {prompt!r} has {length} tokens; this CLIP reads {limit}: shorten it."
-            )
+            raise InputError(f"the prompt {prompt!r} has {length} tokens; this CLIP reads {limit}: shorten it.")
     tokens = tokenizer(prompts, padding=True, return_tensors="pt")
     names = ("input_ids", "attention_mask")
     with torch.no_grad():

@@ -89,18 +89,12 @@ def round_up(value: float) -> float:
     return float(f"{np.ceil(value / size * 2.0) / 2.0 * size:.3g}")
 
 
-def _plane(
-    scores: FloatArray, codes: NDArray[np.intp], weights: FloatArray, chosen: int, seed: int
-) -> dict[str, Any]:
-    limits, softness = zip(
-        *(_stretched(scores[:, k], float(weights[chosen, k])) for k in (0, 1)), strict=True
-    )
+def _plane(scores: FloatArray, codes: NDArray[np.intp], weights: FloatArray, chosen: int, seed: int) -> dict[str, Any]:
+    limits, softness = zip(*(_stretched(scores[:, k], float(weights[chosen, k])) for k in (0, 1)), strict=True)
     inside = (np.abs(scores[:, 0]) <= limits[0]) & (np.abs(scores[:, 1]) <= limits[1])
     generator = np.random.default_rng(seed)
     turned = np.flatnonzero(inside & (np.where(inside[:, None], scores, 0.0) @ weights[chosen] > 1.0))
-    drawn_turned = (
-        turned if len(turned) <= TURNED_POINTS else generator.choice(turned, TURNED_POINTS, replace=False)
-    )
+    drawn_turned = turned if len(turned) <= TURNED_POINTS else generator.choice(turned, TURNED_POINTS, replace=False)
     others = np.setdiff1d(np.flatnonzero(inside), turned)
     room = POINTS - len(drawn_turned)
     drawn_others = others if len(others) <= room else generator.choice(others, room, replace=False)

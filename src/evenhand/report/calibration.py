@@ -55,9 +55,7 @@ def reliability(
     lower, upper = wilson_interval(hits, rows, confidence)
     error = float(np.abs(means - hits / rows) @ rows / rows.sum())
     names = ("predicted", "observed", "lower", "upper", "rows")
-    table = zip(
-        means.tolist(), (hits / rows).tolist(), lower.tolist(), upper.tolist(), rows.tolist(), strict=True
-    )
+    table = zip(means.tolist(), (hits / rows).tolist(), lower.tolist(), upper.tolist(), rows.tolist(), strict=True)
     return {
         "rows": int(rows.sum()),
         "error": error,

@@ -73,9 +73,7 @@ def _own_ids(svg: str, title: str) -> str:
     """Name the clipping paths after the chart: Vega counts them through the life of the process."""
     place: dict[str, int] = {}
     stem = re.sub(r"\W+", "-", title.lower())[:40]
-    return re.sub(
-        r"\bclip(\d+)\b(?=[\")])", lambda found: f"{stem}{place.setdefault(found.group(1), len(place))}", svg
-    )
+    return re.sub(r"\bclip(\d+)\b(?=[\")])", lambda found: f"{stem}{place.setdefault(found.group(1), len(place))}", svg)
 
 
 def _opening(title: str) -> Any:
@@ -122,9 +120,7 @@ def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
             }
         )
     furthest = max(row["t"] for row in rows) or 1.0
-    x = alt.X(
-        "t:Q", title="tolerance, in percentage points", scale=alt.Scale(domain=[0, furthest], nice=False)
-    )
+    x = alt.X("t:Q", title="tolerance, in percentage points", scale=alt.Scale(domain=[0, furthest], nice=False))
     data = _data(alt, rows)
     most = max([row["gu"] or 0.0 for row in rows] + [furthest])
 
@@ -207,21 +203,15 @@ def bias_chart(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 def _plane(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
     width, height = picture["limits"]
     names = picture["groups"]
-    points = [
-        {"x": x, "y": y, "group": names[code] if code >= 0 else "unknown"} for x, y, code in picture["points"]
-    ]
+    points = [{"x": x, "y": y, "group": names[code] if code >= 0 else "unknown"} for x, y, code in picture["points"]]
     shown = [*names, "unknown"] if any(code < 0 for _, _, code in picture["points"]) else names
     first, second = (short_term(name) for name in picture["terms"])
     axes = []
-    for letter, term, limit, soft in zip(
-        "xy", (first, second), picture["limits"], picture["softness"], strict=True
-    ):
+    for letter, term, limit, soft in zip("xy", (first, second), picture["limits"], picture["softness"], strict=True):
         scale = alt.Scale(type="symlog", constant=soft, domain=[-limit, limit], nice=False)
         axis = alt.Axis(values=_round_numbers(limit, soft), format=",.6~f")
         axes.append(
-            (alt.X if letter == "x" else alt.Y)(
-                f"{letter}:Q", title=f"score of {term}", scale=scale, axis=axis
-            )
+            (alt.X if letter == "x" else alt.Y)(f"{letter}:Q", title=f"score of {term}", scale=scale, axis=axis)
         )
     x, y = axes
     dots = (
@@ -231,9 +221,7 @@ def _plane(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
     )
     # A step whose line is out of sight still needs its mark: a path without length.
     traced = [line if line else [[0.0, 0.0], [0.0, 0.0]] for line in picture["lines"]]
-    ends = [
-        {"x": a, "y": b, "step": i, "o": o} for i, line in enumerate(traced) for o, (a, b) in enumerate(line)
-    ]
+    ends = [{"x": a, "y": b, "step": i, "o": o} for i, line in enumerate(traced) for o, (a, b) in enumerate(line)]
     rules = (
         alt.Chart(_data(alt, ends), name="step_line")
         .mark_line(color="var(--ink)", strokeWidth=2, clip=True)
@@ -302,9 +290,7 @@ def _projection(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
             )
         )
         drawn.append(
-            to_svg(
-                bars, "The weighted sum of all bias scores: above 1 a row is flipped", width=560, height=240
-            )
+            to_svg(bars, "The weighted sum of all bias scores: above 1 a row is flipped", width=560, height=240)
         )
     return drawn
 
@@ -341,9 +327,7 @@ def _reliability(curves: Sequence[Mapping[str, Any]], model: str) -> str:
     )
     plain = alt.Chart(_data(alt, rows)).encode(x=x, color=colour)
     whisker = plain.mark_rule(opacity=0.6).encode(y=alt.Y("l:Q", title="observed", scale=scale), y2="u:Q")
-    points = plain.mark_point(filled=True, size=42, opacity=1).encode(
-        y=alt.Y("o:Q", title="observed", scale=scale)
-    )
+    points = plain.mark_point(filled=True, size=42, opacity=1).encode(y=alt.Y("o:Q", title="observed", scale=scale))
     diagonal = (
         alt.Chart(_data(alt, [{"a": 0, "b": 1}]))
         .mark_rule(color="var(--soft)", strokeDash=[4, 4])

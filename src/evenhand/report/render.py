@@ -27,10 +27,8 @@ RATES = {
 }
 MEANINGS = {
     "demographic_parity": "positive decisions are equally frequent in every group",
-    "equal_opportunity": "among rows with a positive label, positive decisions are equally frequent in every"
-    " group",
-    "predictive_equality": "among rows with a negative label, positive decisions are equally frequent in"
-    " every group",
+    "equal_opportunity": "among rows with a positive label, positive decisions are equally frequent in every group",
+    "predictive_equality": "among rows with a negative label, positive decisions are equally frequent in every group",
     "equalized_odds": "positive decisions are equally frequent in every group, both among rows with a"
     " positive label and among rows with a negative one",
 }
@@ -121,9 +119,7 @@ def _without_control_characters(value: Any) -> Any:
     if isinstance(value, str):
         return _UNWANTED.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, Mapping):
-        return {
-            _without_control_characters(key): _without_control_characters(item) for key, item in value.items()
-        }
+        return {_without_control_characters(key): _without_control_characters(item) for key, item in value.items()}
     return [_without_control_characters(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -169,9 +165,7 @@ def _scales(summary: Mapping[str, Any]) -> dict[str, float]:
     scales = {}
     for rate in RATES:
         states = [summary["base"], *summary["steps"]]
-        tops = [
-            group[rate]["upper"] for state in states for group in state["groups"] if group[rate] is not None
-        ]
+        tops = [group[rate]["upper"] for state in states for group in state["groups"] if group[rate] is not None]
         top = max((top for top in tops if top is not None), default=1.0)
         scales[rate] = next((end for end in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8) if top <= end), 1.0)
     return scales
@@ -243,9 +237,7 @@ def _sentence(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str
     verdict = state["verdicts"][state["worst"]]
     gap, tolerance = verdict["gap"], tolerance_text(verdict["tolerance"])
     subject = "The decisions as they are" if step is None else "The fair decisions"
-    what = words(verdict["criterion"]) + (
-        "" if verdict["attribute"] is None else f" on {verdict['attribute']}"
-    )
+    what = words(verdict["criterion"]) + ("" if verdict["attribute"] is None else f" on {verdict['attribute']}")
     level = f"{100 * summary['confidence']:.3g}% interval {interval(gap)}"
     if gap["value"] is None:
         return f"{subject} cannot be judged on {what}: a group has no rows to count."
@@ -264,9 +256,7 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
     base = summary["base"]
     gap = step["verdicts"][step["worst"]]["gap"]
     price = base["accuracy"]["value"] - step["accuracy"]["value"]
-    price_text = (
-        f"{points(abs(price), 2)} points {'less' if price > 0 else 'more'} than" if price else "the same as"
-    )
+    price_text = f"{points(abs(price), 2)} points {'less' if price > 0 else 'more'} than" if price else "the same as"
     learned = step["learned"]
     proof = ""
     if learned is not None:

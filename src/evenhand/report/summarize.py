@@ -181,9 +181,7 @@ def summarize(
         "unreachable": list(rules.unreachable) if isinstance(rules, Frontier) else [],
         "bias": picture,
         "calibration": _calibration(rows, confidence),
-        "counts": [
-            _count(attribute.name, group) for attribute in base.attributes for group in attribute.groups
-        ],
+        "counts": [_count(attribute.name, group) for attribute in base.attributes for group in attribute.groups],
         "unknown_rows": {attribute.name: attribute.unknown_rows for attribute in base.attributes},
         "provenance": {**(provenance or {}), "versions": _versions()},
     }
@@ -208,9 +206,7 @@ def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
 class _Rows:
     """The rows that a report is about, read once."""
 
-    def __init__(
-        self, y: Any, sensitive: Any, p_y: Any, p_group: Any, missing: Missing, pos_label: Hashable
-    ) -> None:
+    def __init__(self, y: Any, sensitive: Any, p_y: Any, p_group: Any, missing: Missing, pos_label: Hashable) -> None:
         self.positive: NDArray[np.bool_] | None = None
         self.classes: tuple[Hashable, Hashable] | None = None
         if y is not None:
@@ -222,11 +218,7 @@ class _Rows:
         self.attributes = read_sensitive(sensitive, len(values), missing=missing)
 
     def labels(self) -> dict[str, str] | None:
-        return (
-            None
-            if self.classes is None
-            else {"negative": str(self.classes[0]), "positive": str(self.classes[1])}
-        )
+        return None if self.classes is None else {"negative": str(self.classes[0]), "positive": str(self.classes[1])}
 
     def base(self, rule: Rule) -> NDArray[Any]:
         """Return the decisions that the model alone would make, at the rule's costs."""
@@ -280,13 +272,9 @@ def _step(rows: _Rows, rule: Rule, tolerance: float, found: Audit, before: NDArr
     }
 
 
-def _receipts(
-    rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]
-) -> list[dict[str, Any]]:
+def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]) -> list[dict[str, Any]]:
     """Return receipts of flipped rows: for each group and direction the row in the middle of its like."""
-    attribute = (
-        rows.attributes[rule.attributes[0]] if rule.attributes else next(iter(rows.attributes.values()))
-    )
+    attribute = rows.attributes[rule.attributes[0]] if rule.attributes else next(iter(rows.attributes.values()))
     fair = rule.decision_function(rows.p_y, rows.p_group)
     found: list[tuple[int, int]] = []
     for code in range(len(attribute.groups)):
@@ -372,10 +360,7 @@ def _estimate(estimate: Estimate | None) -> dict[str, float | None] | None:
     if estimate is None:
         return None
     bounds = {name: getattr(estimate, name) for name in ("value", "lower", "upper")}
-    return {
-        name: None if bound is None or not np.isfinite(bound) else float(bound)
-        for name, bound in bounds.items()
-    }
+    return {name: None if bound is None or not np.isfinite(bound) else float(bound) for name, bound in bounds.items()}
 
 
 def _count(attribute: str, group: GroupAudit) -> dict[str, Any]:
@@ -425,9 +410,7 @@ def _group_calibration(
         {
             "model": model,
             "group": text_of(group),
-            **reliability(
-                array[known, code], (within & (attribute.codes == code))[known], confidence=confidence
-            ),
+            **reliability(array[known, code], (within & (attribute.codes == code))[known], confidence=confidence),
         }
         for code, group in enumerate(attribute.groups)
     ]

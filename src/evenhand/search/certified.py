@@ -19,6 +19,7 @@ import numpy as np
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
+from evenhand.search._compiling import notice_of_compilation
 from evenhand.search.local import local_search
 from evenhand.search.problem import NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best
@@ -82,10 +83,11 @@ class Certified:
         """Return the best rule for each step of the bounds, and how good any other could be."""
         if problem.dimension == 1:
             return Threshold().solve(problem)
-        run = _Run(problem, self)
-        if problem.dimension > 2:
-            run.start_locally(random_state)
-        run.search()
+        with notice_of_compilation(_kernels.branch):
+            run = _Run(problem, self)
+            if problem.dimension > 2:
+                run.start_locally(random_state)
+            run.search()
         return run.results()
 
 
@@ -290,6 +292,6 @@ def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _scale(size: FloatArray) -> float:
-    """Return a typical size of a contrast as a power of two, so that scaling is exact and copies of rows move nothing."""
+    """Return a typical size of a contrast, as a power of two: scaling is then exact, and copies of rows move nothing."""
     positive = size[size > 0.0]
     return float(2.0 ** np.round(np.log2(np.median(positive)))) if positive.size else 1.0

@@ -61,4 +61,4 @@ def _directions(n: int, dimension: int, random_state: Any) -> FloatArray:
         angle = 2.0 * np.pi * np.arange(n) / n
         return np.column_stack([np.cos(angle), np.sin(angle)])
     drawn = np.random.default_rng(random_state).normal(size=(n, dimension))
-    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), dtype=np.float64)

@@ -70,7 +70,7 @@ def solve_linear_program(problem: Problem, step: int = 0) -> PlugIn | None:
     sides = np.vstack([densities.T[has_upper], -densities.T[has_lower]])
     bounds = np.concatenate([upper[has_upper], -lower[has_lower]])
     result = linprog(-gain, A_ub=sides, b_ub=bounds, bounds=(0.0, 1.0), method="highs")
-    if result.status != 0:
+    if result.status != 0 or result.x is None or result.fun is None:
         return None
     marginals = -result.ineqlin.marginals
     multipliers = np.zeros(len(lower))

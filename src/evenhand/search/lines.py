@@ -59,7 +59,12 @@ class Lines:
         exact = self.m is None
         return [
             conclude(
-                problem, step, best.z[step], upper_bound=utility if exact else np.inf, nodes=count, seconds=seconds
+                problem,
+                step,
+                best.z[step],
+                upper_bound=utility if exact else np.inf,
+                nodes=count,
+                seconds=seconds,
             )
             if np.isfinite(utility)
             else NoRule(proven=exact, nodes=count)
@@ -130,7 +135,7 @@ def _line(normals: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatAr
     if sizes[-1] <= 1e-12 * sizes[0]:
         return None
     origin = np.linalg.lstsq(normals, margins, rcond=None)[0]
-    return origin, right[-1]
+    return np.asarray(origin, dtype=np.float64), np.asarray(right[-1], dtype=np.float64)
 
 
 def _step_off(

@@ -40,7 +40,8 @@ def _current(best: Best, start: FloatArray) -> FloatArray:
     """Return the point to go on from: the best rule of the strictest step that has one, else the nearest miss."""
     found = np.flatnonzero(np.isfinite(best.utility))
     if found.size:
-        return best.z[found[0]]
+        current: FloatArray = best.z[int(found[0])]
+        return current
     return start if best.closest_z is None else best.closest_z
 
 

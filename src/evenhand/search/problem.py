@@ -60,7 +60,13 @@ class Problem:
             if k != c:
                 raise InputError(f"A problem with {k} contrasts and {c} constraints needs its mixing matrix.")
             object.__setattr__(self, "mixing", np.eye(k))
-        shapes = (self.contrasts.shape, self.gain.shape, self.effects.shape, self.lower.shape, self.upper.shape)
+        shapes = (
+            self.contrasts.shape,
+            self.gain.shape,
+            self.effects.shape,
+            self.lower.shape,
+            self.upper.shape,
+        )
         steps = len(self.lower)
         if shapes != ((n, k), (n,), (n, c), (steps, c), (steps, c)):
             raise InputError(f"The arrays of a problem do not fit together: {shapes} for {n} rows.")
@@ -72,7 +78,7 @@ class Problem:
     @property
     def dimension(self) -> int:
         """K, the number of contrasts."""
-        return self.contrasts.shape[1]
+        return int(self.contrasts.shape[1])
 
     @property
     def table(self) -> FloatArray:

@@ -91,7 +91,18 @@ def sweep_rows(
     position = np.full(len(utility), np.inf)
     closest = best.closest.copy()
     _kernels.sweep(
-        order, breakpoints, rising, table, start, low, high, problem.lower, problem.upper, utility, position, closest
+        order,
+        breakpoints,
+        rising,
+        table,
+        start,
+        low,
+        high,
+        problem.lower,
+        problem.upper,
+        utility,
+        position,
+        closest,
     )
     better = np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION)
     if problem.dimension > 1 and extra is None:

@@ -24,9 +24,7 @@ class Threshold:
         started = time.perf_counter()
         best = Best.none(problem)
         origin, direction = np.zeros(1), np.ones(1)
-        sweep_rows(
-            problem, problem.table, problem.margin, -problem.contrasts[:, 0], origin, direction, best
-        )
+        sweep_rows(problem, problem.table, problem.margin, -problem.contrasts[:, 0], origin, direction, best)
         seconds = time.perf_counter() - started
         return [
             conclude(problem, step, best.z[step], upper_bound=utility, nodes=1, seconds=seconds)

@@ -1,0 +1,230 @@
+"""evenhand beside its peers on the same models and splits: ``python -m benchmarks peers``.
+
+Post-processors get the same probabilities, in two ways: those of the hold-out, which is how their manuals
+use them, and the cross-fitted ones. ExponentiatedGradient trains models itself, on the same training and
+validation rows. error-parity needs numpy < 2 and runs in its own Python, which the environment variable
+``EVENHAND_ERROR_PARITY`` names; without it, it is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fairlearn.reductions import DemographicParity, EqualizedOdds, ExponentiatedGradient
+from sklearn.base import clone
+from threadpoolctl import threadpool_limits
+
+import evenhand as eh
+from benchmarks.postprocessors import CERTIFIED, POST_PROCESSORS, ErrorParity, PostProcessor, Run
+from benchmarks.splits import MODELS, SPLITS, SplitData, codes, dataset, splits
+from benchmarks.tradeoff import (
+    CRITERIA,
+    TOLERANCES,
+    Outcomes,
+    error_at_gap,
+    excess,
+    machine,
+    mean_and_error,
+    table,
+    with_error,
+)
+
+ASKED = (0.01, 0.02, 0.05, 0.10, 0.20)
+SHOWN = {"adult": (0.10, 0.05, 0.03), "compas": (0.20, 0.15, 0.10)}
+RUNS = {
+    ("adult", "logistic regression"): 20,
+    ("compas", "logistic regression"): 40,
+    ("adult", "boosted trees"): 10,
+    ("compas", "boosted trees"): 20,
+}
+REDUCTIONS = {("adult", "logistic regression"): 5, ("compas", "logistic regression"): 20}
+CONSTRAINTS = {"dp": DemographicParity, "eo": EqualizedOdds}
+TIMED_SPLITS, TIMED_TOLERANCE = 3, 0.05
+WAYS = {"holdout": "hold-out", "crossfit": "cross-fitted"}
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+Found = dict[str, dict[str, Outcomes]]
+
+
+def methods() -> tuple[PostProcessor, ...]:
+    """Return the post-processors that can be run here."""
+    found = POST_PROCESSORS
+    return (*found, ErrorParity()) if "EVENHAND_ERROR_PARITY" in os.environ else found
+
+
+def run_reductions(name: str, model: str, split: SplitData, criterion: str, tolerances: tuple[float, ...]) -> Run:
+    """Train fairlearn's mixtures on the split's training and validation rows.
+
+    Its bound is on each group's distance from all rows; half the tolerance keeps two groups within it.
+    """
+    data, group = dataset(name), codes(name)
+    train, validation, test = data.splits(random_state=split.seed)
+    every = np.concatenate([train, validation])
+    decided, fitting, predicting = {}, 0.0, 0.0
+    for tolerance in tolerances:
+        started = time.perf_counter()
+        fair = ExponentiatedGradient(clone(MODELS[model]), CONSTRAINTS[criterion](difference_bound=tolerance / 2.0))
+        with warnings.catch_warnings(), threadpool_limits(1):
+            warnings.simplefilter("ignore")
+            fair.fit(data.X[every], data.y[every], sensitive_features=group[every])
+            fitted = time.perf_counter()
+            decided[tolerance] = np.asarray(fair.predict(data.X[test], random_state=split.seed)).astype(int)
+        fitting += fitted - started
+        predicting += time.perf_counter() - fitted
+    return Run(decided, fitting, predicting / len(tolerances))
+
+
+def run_classifier(name: str, model: str, split: SplitData, criterion: str) -> Run:
+    """Train evenhand's classifier on the same rows, models included: what ExponentiatedGradient compares to."""
+    data, group = dataset(name), codes(name)
+    train, validation, test = data.splits(random_state=split.seed)
+    every = np.concatenate([train, validation])
+    fair = eh.FairClassifier(MODELS[model], criterion=criterion, tolerance=TIMED_TOLERANCE, random_state=0)
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")
+        started = time.perf_counter()
+        fair.fit(data.X[every], data.y[every], sensitive_features=group[every])
+        fitted = time.perf_counter()
+        decided = fair.predict(data.X[test])
+    return Run({TIMED_TOLERANCE: decided}, fitted - started, time.perf_counter() - fitted)
+
+
+def outcomes(name: str, model: str) -> Found:
+    """Return what came out, by criterion and by method."""
+    found: Found = {criterion: {} for criterion in CRITERIA}
+    every = methods()
+    for split in splits(name, model, min(RUNS[name, model], SPLITS[name])):
+        for criterion, kept in found.items():
+            for way, title in WAYS.items():
+                evidence = getattr(split, way)
+                for method in every:
+                    if way == "holdout" or method.large:
+                        decided = method.run(evidence, criterion, ASKED, split.seed).decisions
+                        key = f"{method.name}, {title}"
+                        kept.setdefault(key, Outcomes(ASKED)).add(evidence.test, criterion, decided)
+            if split.seed < REDUCTIONS.get((name, model), 0):
+                decided = run_reductions(name, model, split, criterion, TOLERANCES).decisions
+                kept.setdefault("fairlearn ExponentiatedGradient", Outcomes(TOLERANCES)).add(
+                    split.holdout.test, criterion, decided
+                )
+        print(f"{name}, {model}: split {split.seed}", flush=True)
+    return found
+
+
+def print_outcomes(name: str, criterion: str, found: Mapping[str, Outcomes]) -> None:
+    """Print one table; the best accuracy among the methods without the attribute is bold."""
+    using = {f"{m.name}, {title}" for m in POST_PROCESSORS if m.needs_group for title in WAYS.values()}
+    using |= {f"error-parity, {title}" for title in WAYS.values()}
+    levels = {method: [kept.accuracy_at_gap(gap) for gap in SHOWN[name]] for method, kept in found.items()}
+    best = np.nanmax([level for method, level in levels.items() if method not in using], axis=0)
+    rows = []
+    for method, kept in found.items():
+        cells = [
+            f"**{text}**" if method not in using and level == top else text
+            for level, top, text in (
+                (level, top, with_error(level, error_at_gap(kept, gap)))
+                for level, top, gap in zip(levels[method], best, SHOWN[name], strict=True)
+            )
+        ]
+        above = [excess(kept, tolerance) for tolerance in TOLERANCES]
+        cells += [f"{100 * np.mean(a > 0):.0f}% / {100 * mean_and_error(a)[0]:.2f}" for a in above]
+        none = "/".join(str(kept.without_rule(tolerance)) for tolerance in TOLERANCES)
+        rows.append([method, "yes" if method in using else "no", str(len(kept)), *cells, none])
+    header = ["method", "needs A", "splits", *(f"accuracy at gap {gap:.2f}" for gap in SHOWN[name])]
+    header += [f"over {tolerance:.2f}" for tolerance in TOLERANCES]
+    print(f"\n#### {CRITERIA[criterion]}\n")
+    print(table([*header, "no rule"], rows), flush=True)
+
+
+def print_times(name: str, model: str) -> None:
+    """Print fit and prediction times at one tolerance, as ratios to evenhand's on the same arrays."""
+    rows = []
+    for criterion in CRITERIA:
+        drawn = list(splits(name, model, TIMED_SPLITS))
+
+        def seconds(method: PostProcessor, way: str, drawn: Any = drawn, criterion: str = criterion) -> Any:
+            runs = [method.run(getattr(s, way), criterion, (TIMED_TOLERANCE,), s.seed) for s in drawn]
+            return np.median([[run.fit_seconds, run.predict_seconds] for run in runs], axis=0)
+
+        for way, title in WAYS.items():
+            seconds(CERTIFIED, way)
+            unit = seconds(CERTIFIED, way)
+            for method in methods():
+                fit, predict = seconds(method, way)
+                rows.append(
+                    [
+                        CRITERIA[criterion], title, method.name, f"{1e3 * fit:.0f} ms", f"{fit / unit[0]:.1f}",
+                        f"{predict / unit[1]:.1f}", "no" if method.random else "yes",
+                    ]
+                )  # fmt: skip
+        if (name, model) in REDUCTIONS:
+            ours = run_classifier(name, model, drawn[0], criterion)
+            theirs = run_reductions(name, model, drawn[0], criterion, (TIMED_TOLERANCE,))
+            for title, run, same in (
+                ("evenhand FairClassifier", ours, "yes"), ("fairlearn ExponentiatedGradient", theirs, "no"),
+            ):  # fmt: skip
+                rows.append(
+                    [
+                        CRITERIA[criterion], "with its models", title, f"{1e3 * run.fit_seconds:.0f} ms",
+                        f"{run.fit_seconds / ours.fit_seconds:.1f}",
+                        f"{run.predict_seconds / ours.predict_seconds:.1f}", same,
+                    ]
+                )  # fmt: skip
+    print("\n#### Time, as a ratio to evenhand's\n")
+    header = ["criterion", "rows", "method", "fit", "fit, ratio", "predict, ratio", "deterministic"]
+    print(table(header, rows), flush=True)
+
+
+def draw(name: str, model: str, found: Found) -> None:
+    """Draw accuracy against test gap, as means over the splits."""
+    import altair as alt
+
+    points = [
+        {"criterion": CRITERIA[criterion], "method": method, "gap": float(gap), "accuracy": float(accuracy)}
+        for criterion, by_method in found.items()
+        for method, kept in by_method.items()
+        for gap, accuracy in zip(
+            np.nanmean(kept.gap, axis=0), np.nanmean(kept.accuracy, axis=0), strict=True
+        )
+    ]  # fmt: skip
+    chart = (
+        alt.Chart(alt.InlineData(points))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("gap:Q", title="mean test gap"),
+            y=alt.Y("accuracy:Q", title="mean test accuracy", scale=alt.Scale(zero=False)),
+            color=alt.Color("method:N", legend=alt.Legend(labelLimit=400), scale=alt.Scale(scheme="tableau20")),
+            order="gap:Q",
+        )
+        .properties(width=380, height=320)
+        .facet("criterion:N", title=f"{name}, {model}")
+        .resolve_scale(x="independent", y="independent")
+    )
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    chart.save(IMAGES / f"comparison-{name}-{model.replace(' ', '-')}.svg")
+
+
+def report(name: str, model: str) -> None:
+    """Run and print everything of a data set and a model."""
+    found = outcomes(name, model)
+    print(f"\n### {name}, {model}")
+    for criterion, by_method in found.items():
+        print_outcomes(name, criterion, by_method)
+    print_times(name, model)
+    draw(name, model, found)
+
+
+def main() -> None:
+    """Print every table and draw every figure."""
+    print(machine("numpy", "scikit-learn", "lightgbm", "fairlearn", "oxonfair"))
+    for name, model in RUNS:
+        report(name, model)
+
+
+if __name__ == "__main__":
+    main()

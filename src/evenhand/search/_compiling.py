@@ -1,0 +1,32 @@
+"""A word to whoever waits: the first search after installation compiles its kernels."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PATIENCE = 1.0
+NOTICE = "evenhand: compiling its search, once after installation; this takes about half a minute."
+
+
+@contextmanager
+def notice_of_compilation(kernel: Any) -> Iterator[None]:
+    """Say so on standard error when a kernel is still not ready after a second."""
+    if kernel.signatures:
+        yield
+        return
+
+    def speak() -> None:
+        if not kernel.signatures:
+            print(NOTICE, file=sys.stderr, flush=True)
+
+    timer = threading.Timer(PATIENCE, speak)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
