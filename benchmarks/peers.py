@@ -38,12 +38,12 @@ from benchmarks.tradeoff import (
 ASKED = (0.01, 0.02, 0.05, 0.10, 0.20)
 SHOWN = {"adult": (0.10, 0.05, 0.03), "compas": (0.20, 0.15, 0.10)}
 RUNS = {
-    ("adult", "logistic regression"): 20,
-    ("compas", "logistic regression"): 40,
-    ("adult", "boosted trees"): 10,
+    ("adult", "logistic regression"): 12,
+    ("compas", "logistic regression"): 30,
+    ("adult", "boosted trees"): 8,
     ("compas", "boosted trees"): 20,
 }
-REDUCTIONS = {("adult", "logistic regression"): 5, ("compas", "logistic regression"): 20}
+REDUCTIONS = {("adult", "logistic regression"): 4, ("compas", "logistic regression"): 15}
 CONSTRAINTS = {"dp": DemographicParity, "eo": EqualizedOdds}
 TIMED_SPLITS, TIMED_TOLERANCE = 3, 0.05
 WAYS = {"holdout": "hold-out", "crossfit": "cross-fitted"}
@@ -80,7 +80,7 @@ def run_reductions(name: str, model: str, split: SplitData, criterion: str, tole
 
 
 def run_classifier(name: str, model: str, split: SplitData, criterion: str) -> Run:
-    """Train evenhand's classifier on the same rows, models included: what ExponentiatedGradient compares to."""
+    """Train evenhand's classifier on the same rows, models included, as ExponentiatedGradient does."""
     data, group = dataset(name), codes(name)
     train, validation, test = data.splits(random_state=split.seed)
     every = np.concatenate([train, validation])
@@ -158,8 +158,8 @@ def print_times(name: str, model: str) -> None:
                 fit, predict = seconds(method, way)
                 rows.append(
                     [
-                        CRITERIA[criterion], title, method.name, f"{1e3 * fit:.0f} ms", f"{fit / unit[0]:.1f}",
-                        f"{predict / unit[1]:.1f}", "no" if method.random else "yes",
+                        CRITERIA[criterion], title, method.name, f"{1e3 * fit:.0f} ms",
+                        f"{fit / unit[0]:.1f}", f"{predict / unit[1]:.1f}", "no" if method.random else "yes",
                     ]
                 )  # fmt: skip
         if (name, model) in REDUCTIONS:
@@ -198,7 +198,7 @@ def draw(name: str, model: str, found: Found) -> None:
         .encode(
             x=alt.X("gap:Q", title="mean test gap"),
             y=alt.Y("accuracy:Q", title="mean test accuracy", scale=alt.Scale(zero=False)),
-            color=alt.Color("method:N", legend=alt.Legend(labelLimit=400), scale=alt.Scale(scheme="tableau20")),
+            color=alt.Color("method:N").legend(labelLimit=400).scale(scheme="tableau20"),
             order="gap:Q",
         )
         .properties(width=380, height=320)

@@ -29,7 +29,7 @@ import evenhand as eh
 from evenhand.datasets import Dataset
 
 FOLDS = 5
-SPLITS = {"adult": 24, "compas": 60}
+SPLITS = {"adult": 20, "compas": 60}
 if at_most := os.environ.get("EVENHAND_SPLITS"):  # fewer, for a quick look
     SPLITS = {name: min(n, int(at_most)) for name, n in SPLITS.items()}
 MODELS = {

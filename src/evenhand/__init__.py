@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from evenhand._version import __version__
@@ -89,6 +91,18 @@ __all__ = [
     "metrics",
     "search",
 ]
+
+
+class _Package(types.ModuleType):
+    """The package: ``evenhand.audit`` and ``evenhand.frontier`` are the functions, not the modules they live in."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing a submodule sets it as an attribute of its package.
+        if not (name in _HOMES and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,12 @@ from evenhand.auxiliary import (
     layout_of,
     needed_targets,
 )
-from evenhand.confidence import check_unweighted, learn_certified, reserve_rows
+from evenhand.confidence import (
+    CERTIFYING_SHARE_WITH_MODELS,
+    check_unweighted,
+    learn_certified,
+    reserve_rows,
+)
 from evenhand.criteria import Criterion, check_tolerance, resolve
 from evenhand.crossfit import Learner, Models, class_probabilities, cross_fit, make_plan
 from evenhand.diagnostics import Diagnostics, diagnose
@@ -264,7 +269,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             return rows, rows[:0]
         check_unweighted(sample.weight)
         attributes = {name: target.attribute for name, target in targets.items()}
-        held = reserve_rows(resolve(self.criterion), attributes, sample.positive, rng)
+        criterion, share = resolve(self.criterion), CERTIFYING_SHARE_WITH_MODELS
+        held = reserve_rows(criterion, attributes, sample.positive, rng, share)
         return rows[~held], rows[held]
 
     def _certified_part(self, sample: Sample, targets: Mapping[str, Target], rows: Rows) -> HeldOut | None:
@@ -321,7 +327,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """Return the rule, from what was held out, and as certified by what was reserved."""
         held, options = self.held_out_, {"tolerance": self.tolerance, **self._options}
         try:
-            if self._certifying is None:
+            if self._certifying is None or self.confidence is None:
                 rule = learn_rule(held.y, held.sensitive_features, held.p_y, held.p_group, **options)
             else:
                 rule = learn_certified(held, self._certifying, confidence=self.confidence, **options)
@@ -372,8 +378,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_is_fitted(self, "held_out_")
         if self._certifying is not None:
             warnings.warn(
-                "Another tolerance is tested on the reserved rows of the first: the confidence holds for each on"
-                " its own, not for the one that looks best. To choose among several, fit anew on new rows.",
+                "Another tolerance is tested on the reserved rows of the first: the confidence holds for each"
+                " on its own, not for the one that looks best. To choose among several, fit anew on new rows.",
                 EvenhandWarning,
                 stacklevel=2,
             )

@@ -26,10 +26,8 @@ def covariances(d, y, group, criterion, distance):
     indicators = [1] if group.max() == 1 else range(group.max() + 1)
     for side in sides:
         rows = np.ones(len(y), dtype=bool) if side is None else y == side
-        if distance == "probability":
-            g = expit(d) - 0.5
-        else:
-            g = d if side is None else np.minimum(0.0, (2 * y - 1) * d)
+        signed = d if side is None else np.minimum(0.0, (2 * y - 1) * d)
+        g = expit(d) - 0.5 if distance == "probability" else signed
         for index in indicators:
             z = (group == index)[rows].astype(float)
             found.append(np.mean((z - z.mean()) * g[rows]))

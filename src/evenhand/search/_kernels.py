@@ -70,28 +70,28 @@ def excess(values, lower, upper):
 
 
 @njit(cache=True, nogil=True)
-def sweep(order, breakpoints, rising, table, start, low, high, lower, upper, best_utility, best_position, closest):
+def sweep(order, turns, start, low, high, lower, upper, best_utility, best_position, closest):
     """Walk along a line s in (low, high) and keep, for each step of the ladder, the best cell's utility and middle.
 
-    Row i turns to 1 (``rising``) or to 0 as s passes ``breakpoints[i]``; ``order`` sorts the rows that turn
-    inside (low, high), and ``start`` holds the utility and the values just after ``low``. Rows that turn
-    within a relative RESOLUTION of each other are one block. Updates ``best_utility`` and
-    ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility, position) of the
-    cell nearest to feasible, for searches that have found none yet.
+    ``turns`` has a row for each row that may turn: where it does, and what that adds to the utility and to each value.
+    ``order`` sorts those that turn inside (low, high), and ``start`` holds the utility and the values just after
+    ``low``. Rows that turn within a relative RESOLUTION of each other are one block. Updates ``best_utility``
+    and ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility, position) of the
+    cell nearest to feasible, for searches that have found none yet; an excess of minus infinity says not to look.
 
     This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
     """
     n_steps, n_values = lower.shape
     state = start.copy()
-    values = np.empty(n_values)
-    j = 0
+    values = state[1:]
+    looking = closest[0] > -np.inf
     previous = low
-    while True:
-        # The cell between `previous` and the next breakpoint.
-        ahead = breakpoints[order[j]] if j < order.shape[0] else high
+    for j in range(order.shape[0] + 1):
+        # The cell between `previous` and the next turn.
+        last = j == order.shape[0]
+        ahead = high if last else turns[order[j], 0]
         middle, wide = _middle(previous, ahead)
         if wide:
-            values[:] = state[1:]
             step = first_step_met(values, lower, upper)
             utility = state[0]
             for s in range(step, n_steps):
@@ -101,20 +101,17 @@ def sweep(order, breakpoints, rising, table, start, low, high, lower, upper, bes
                     break
                 best_utility[s] = max(utility, best_utility[s])
                 best_position[s] = middle
-            if step == n_steps:
+            if looking and step == n_steps:
                 miss = excess(values, lower[n_steps - 1], upper[n_steps - 1])
                 if miss < closest[0] - RESOLUTION or (miss < closest[0] + RESOLUTION and utility > closest[1]):
                     closest[0] = miss
                     closest[1] = utility
                     closest[2] = middle
-        if j >= order.shape[0]:
-            return
-        row = order[j]
-        previous = breakpoints[row]
-        sign = 1.0 if rising[row] else -1.0
-        for c in range(n_values + 1):
-            state[c] += sign * table[row, c]
-        j += 1
+        if not last:
+            row = order[j]
+            previous = ahead
+            for c in range(n_values + 1):
+                state[c] += turns[row, 1 + c]
 
 
 @njit(cache=True, nogil=True)
@@ -337,8 +334,7 @@ def _enumerate_plane_cells(
     for p in range(count):
         for c in range(n_values + 1):
             table[p, c] = planes[rows[p], 3 + c]
-    breakpoints = np.empty(count)
-    rising = np.empty(count, dtype=np.bool_)
+    events = np.empty((count, n_values + 2))
     turning = np.empty(count, dtype=np.int64)
     n_steps = lower.shape[0]
     utility = np.empty(n_steps)
@@ -375,8 +371,9 @@ def _enumerate_plane_cells(
             b = planes[rows[q], fx] * dx + planes[rows[q], fy] * dy
             crossing = -a / b if abs(b) > 1e-14 else np.inf
             if crossing > low and crossing < high:
-                breakpoints[q] = crossing
-                rising[q] = b > 0.0
+                events[q, 0] = crossing
+                for c in range(n_values + 1):
+                    events[q, 1 + c] = table[q, c] if b > 0.0 else -table[q, c]
                 turning[turns] = q
                 turns += 1
                 on = b < 0.0
@@ -386,7 +383,7 @@ def _enumerate_plane_cells(
                 for c in range(n_values + 1):
                     start[c] += table[q, c]
         order = turning[:turns].copy()
-        order = order[np.argsort(breakpoints[order])]
+        order = order[np.argsort(events[order, 0])]
         for side in range(2):
             if side == 1:
                 for c in range(n_values + 1):
@@ -395,7 +392,7 @@ def _enumerate_plane_cells(
                 utility[s] = best_utility[s]
                 position[s] = 0.0
             closest[0] = -np.inf
-            sweep(order, breakpoints, rising, table, start, low, high, lower, upper, utility, position, closest)
+            sweep(order, events, start, low, high, lower, upper, utility, position, closest)
             for s in range(n_steps):
                 if utility[s] <= best_utility[s] + RESOLUTION:
                     continue
@@ -604,10 +601,10 @@ def _enumerate_cells(
 @njit(cache=True, nogil=True)
 def branch(
     planes, coordinates, columns, every, basis, scale, lower, upper, leaf_size, meeting_size, target, budget,
-    stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound, pool, height,
+    node_budget, stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound, pool, height,
     best_utility, best_point, left_behind, scratch,
 ):  # fmt: skip
-    """Branch and bound, depth first, until the stack is empty or ``budget`` row visits are spent.
+    """Branch and bound, depth first, until the stack is empty or one of the two budgets, of row visits and of boxes, is spent.
 
     A stack entry with count -1 is a whole face of the half-cube, whose rows have not been looked at yet. A box with
     at most ``leaf_size`` open rows is enumerated; so is a tiny one with up to ``meeting_size``, because the
@@ -628,7 +625,7 @@ def branch(
     nodes = 0
     visits = 0
     while height > 0:
-        if visits >= budget:
+        if visits >= budget or nodes >= node_budget:
             return OUT_OF_BUDGET, height, nodes, visits
         top = height - 1
         start, count = stack_start[top], stack_count[top]

@@ -165,7 +165,8 @@ class _Run:
         else:
             parts = [[part] for face in reversed(boxes) for part in _parts(*face)]
             rounds = [parts[start : start + BOXES_A_ROUND] for start in range(0, len(parts), BOXES_A_ROUND)]
-            workers = self.options.n_jobs or os.cpu_count() or 1
+            # Counting boxes is only the same every time when one thread counts.
+            workers = 1 if self.options.max_nodes is not None else self.options.n_jobs or os.cpu_count() or 1
         stacks = [_Stack(self) for _ in range(workers)]
         self.known.left_behind[:] = -np.inf
         # Within a round the boxes know the same rules, whoever looks at them: threads change nothing but the time.
@@ -199,6 +200,9 @@ class _Run:
     def _conclude(self) -> None:
         proven = np.maximum(self.known.left_behind, self.known.utility)
         self.upper_bound = np.maximum(np.minimum(self.upper_bound, proven), self.known.utility)
+
+    def nodes_left(self) -> int:
+        return 2**62 if self.options.max_nodes is None else max(1, self.options.max_nodes - self.nodes)
 
     def out_of_budget(self, share: float) -> bool:
         limit = self.seconds_allowed
@@ -241,6 +245,9 @@ class _Stack:
     def search(self, boxes: list[_Box], known: _Known, target: float, share: float) -> bool:
         """Look at some boxes and all their parts; return whether that was done within the budget."""
         run = self.run
+        if run.out_of_budget(share):
+            known.left_behind[:] = np.inf
+            return False
         for height, (centre, radius) in enumerate(boxes):
             self.centre[height], self.radius[height], self.sums[height] = centre, radius, run.constant
             self.start[height], self.count[height], self.bound[height] = 0, -1, np.inf
@@ -248,8 +255,8 @@ class _Stack:
         while True:
             code, height, nodes, _ = _kernels.branch(
                 run.planes, *run.shape, run.basis, run.scale, run.problem.lower, run.problem.upper, *run.sizes, target,
-                VISITS_A_TURN, self.centre, self.radius, self.sums, self.start, self.count, self.bound, self.pool,
-                height, known.utility, known.point, known.left_behind, self.scratch,
+                VISITS_A_TURN, run.nodes_left(), self.centre, self.radius, self.sums, self.start, self.count, self.bound,
+                self.pool, height, known.utility, known.point, known.left_behind, self.scratch,
             )  # fmt: skip
             run.nodes += nodes
             if code == _kernels.OUT_OF_ROOM:
@@ -292,6 +299,6 @@ def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _scale(size: FloatArray) -> float:
-    """Return a typical size of a contrast, as a power of two: scaling is then exact, and copies of rows move nothing."""
+    """Return a typical size of a contrast as a power of two: scaling is then exact, and copies of rows move nothing."""
     positive = size[size > 0.0]
     return float(2.0 ** np.round(np.log2(np.median(positive)))) if positive.size else 1.0

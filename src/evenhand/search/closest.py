@@ -28,8 +28,10 @@ def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float,
     if not isinstance(reached, Solution):
         return None
     low, high = 0.0, _excess(widest, moving, reached)
-    exact = high <= FEASIBILITY_SLACK
-    for _ in range(0 if exact else ROUNDS):
+    exact = False
+    for _ in range(ROUNDS):
+        if high <= FEASIBILITY_SLACK:
+            return high, True
         # Once the interval is narrow, ask whether anything at all is below what was reached.
         guess = 0.5 * (low + high) if high - low > 1e-4 * high else high * (1.0 - 1e-9)
         reached = _reached(widest, moving, guess)

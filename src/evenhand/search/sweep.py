@@ -87,23 +87,13 @@ def sweep_rows(
     start[0] += problem.offset
     if extra is not None:
         start += extra
+    turns = np.empty((len(level), 1 + table.shape[1]))
+    turns[:, 0] = breakpoints
+    np.multiply(table, np.where(rising, 1.0, -1.0)[:, None], out=turns[:, 1:])
     utility = best.utility.copy()
     position = np.full(len(utility), np.inf)
     closest = best.closest.copy()
-    _kernels.sweep(
-        order,
-        breakpoints,
-        rising,
-        table,
-        start,
-        low,
-        high,
-        problem.lower,
-        problem.upper,
-        utility,
-        position,
-        closest,
-    )
+    _kernels.sweep(order, turns, start, low, high, problem.lower, problem.upper, utility, position, closest)
     better = np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION)
     if problem.dimension > 1 and extra is None:
         # A line may lie on a row's hyperplane; what is found there hangs on rounding.

@@ -23,6 +23,7 @@ class Threshold:
         """Return the best rule for each step of the bounds. ``random_state`` is not used."""
         started = time.perf_counter()
         best = Best.none(problem)
+        best.closest[0] = -np.inf
         origin, direction = np.zeros(1), np.ones(1)
         sweep_rows(problem, problem.table, problem.margin, -problem.contrasts[:, 0], origin, direction, best)
         seconds = time.perf_counter() - started
