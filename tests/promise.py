@@ -81,6 +81,6 @@ def study(criterion, n, fits, confidence, first_seed=0):
         except eh.InfeasibleError:
             continue
         found.append(truth(rule, criterion))
-    accuracy, gap = np.array(found).T
+    accuracy, gap = np.array(found).reshape(-1, 2).T
     violated = float((gap > TOLERANCES[criterion]).sum() / fits)
     return Study(fits, violated, 1.0 - len(found) / fits, float(accuracy.mean()), float(gap.mean()))

@@ -604,7 +604,7 @@ def branch(
     node_budget, stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound, pool, height,
     best_utility, best_point, left_behind, scratch,
 ):  # fmt: skip
-    """Branch and bound, depth first, until the stack is empty or one of the two budgets, of row visits and of boxes, is spent.
+    """Branch and bound, depth first, until the stack is empty or a budget, of row visits or of boxes, is spent.
 
     A stack entry with count -1 is a whole face of the half-cube, whose rows have not been looked at yet. A box with
     at most ``leaf_size`` open rows is enumerated; so is a tiny one with up to ``meeting_size``, because the

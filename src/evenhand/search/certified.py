@@ -255,8 +255,8 @@ class _Stack:
         while True:
             code, height, nodes, _ = _kernels.branch(
                 run.planes, *run.shape, run.basis, run.scale, run.problem.lower, run.problem.upper, *run.sizes, target,
-                VISITS_A_TURN, run.nodes_left(), self.centre, self.radius, self.sums, self.start, self.count, self.bound,
-                self.pool, height, known.utility, known.point, known.left_behind, self.scratch,
+                VISITS_A_TURN, run.nodes_left(), self.centre, self.radius, self.sums, self.start, self.count,
+                self.bound, self.pool, height, known.utility, known.point, known.left_behind, self.scratch,
             )  # fmt: skip
             run.nodes += nodes
             if code == _kernels.OUT_OF_ROOM:
