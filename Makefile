@@ -2,7 +2,7 @@
 # Everything runs from .venv, which each target makes when it is not there.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
 
 .PHONY: demo test test-long lint types bench browser clean
 

@@ -1,11 +1,11 @@
 """The promise of a confidence is kept, by the right test in the right order, and what cannot be promised is said."""
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
-from promise import SIZES, population, sample, study
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.frozen import FrozenEstimator
@@ -17,6 +17,7 @@ from evenhand.certify import claims, fixed_sequence, shortfall
 from evenhand.confidence import expected_widths, inner_bounds, reserve_rows
 from evenhand.criteria import Constraint, Criterion, Event, write_out
 from evenhand.inputs import Attribute
+from promise import SIZES, population, sample, study
 
 FITS, LEVEL = 200, 0.9
 
@@ -36,16 +37,16 @@ def learn(n=3000, seed=0, criterion="demographic_parity", **options):
 
 @pytest.mark.parametrize("criterion", list(SIZES))
 def test_the_promise_is_kept_in_the_population_and_would_not_be_without_it(criterion):
-    n = SIZES[criterion][0]
+    n = 3 * SIZES[criterion][0] // 2
     promised, plain = study(criterion, n, FITS, LEVEL), study(criterion, n, FITS // 4, None)
     allowed = stats.binom.ppf(0.999, FITS, 1.0 - LEVEL) / FITS
     assert promised.violated <= allowed
     assert plain.violated > 2.0 * allowed
-    assert promised.refused < 0.8
+    assert promised.refused < 0.6
 
 
 def test_more_rows_certify_more_often_and_cost_less_accuracy():
-    few, many = (study("demographic_parity", n, 30, LEVEL) for n in (1000, 8000))
+    few, many = (study("demographic_parity", n, 20, LEVEL) for n in (1000, 4000))
     assert many.refused < few.refused
     assert many.accuracy > few.accuracy
 
@@ -266,7 +267,7 @@ def test_the_search_may_use_the_models_expectations_while_the_test_counts():
 
 
 def test_an_error_says_what_can_be_certified_and_that_is_so():
-    with pytest.raises(eh.InfeasibleError, match="No rule is certified at tolerance 0.03") as caught:
+    with pytest.raises(eh.InfeasibleError, match=r"No rule is certified at tolerance 0\.03") as caught:
         learn(1000, tolerance=0.03)
     details = caught.value.details
     assert details["certifiable_tolerance"] == caught.value.smallest_tolerance > 0.03
@@ -279,9 +280,10 @@ def test_an_error_says_what_can_be_certified_and_that_is_so():
 
 def test_the_highest_confidence_that_is_named_is_reached():
     with pytest.raises(eh.InfeasibleError, match=r"These rows can certify .*confidence") as caught:
-        learn(1000, tolerance=0.08, confidence=0.999, seed=1)
+        learn(2000, tolerance=0.06, confidence=0.999)
     highest = caught.value.details["highest_confidence"]
     assert 0.5 < highest < 0.999
+    learn(2000, tolerance=0.06, confidence=highest - 0.02)
 
 
 def test_as_many_rows_as_are_named_usually_do():
@@ -294,13 +296,13 @@ def test_as_many_rows_as_are_named_usually_do():
             certified += bool(learn(n, seed=seed, tolerance=0.1))
         except eh.InfeasibleError:
             continue
-    assert certified >= 10
+    assert certified >= 12
 
 
 def test_a_bound_with_a_tolerance_of_its_own_that_is_missed_has_no_certifiable_tolerance():
     system = write_out(eh.DemographicParity() & eh.MinimumRate("selection_rate", 0.5), {"sex": ("F", "M")})
     claimed = claims(system, 0.2)
-    found = shortfall(claimed, np.array([45, 45]), np.array([100, 100]), [0.0, 0.0, -0.6, -0.6], 0.2, 0.9)
+    found = shortfall(claimed, np.array([45, 45]), np.array([100, 100]), [0.0, 0.0, -0.6, -0.6], 1.0, 0.2, 0.9)
     assert found.certifiable_tolerance is None
     assert found.highest_confidence is None
     assert found.factor > 1.0
@@ -311,7 +313,7 @@ def test_a_bound_with_a_tolerance_of_its_own_that_is_missed_has_no_certifiable_t
 
 def test_a_tolerance_of_zero_cannot_be_certified_by_any_number_of_rows():
     system = write_out(eh.DemographicParity(), {"sex": ("F", "M")})
-    found = shortfall(claims(system, 0.0), np.array([40, 40]), np.array([100, 100]), [0.0, 0.0], 0.0, 0.9)
+    found = shortfall(claims(system, 0.0), np.array([40, 40]), np.array([100, 100]), [0.0, 0.0], 1.0, 0.0, 0.9)
     assert found.factor is None
     assert found.error(system, np.array([200, 200]), 200).details["rows_needed"] is None
 
@@ -342,7 +344,7 @@ def test_labels_are_needed_and_so_are_a_few_rows_of_every_event():
 
 def test_where_no_rule_exists_on_the_learning_rows_the_error_is_that_of_learning():
     with pytest.raises(eh.InfeasibleError, match="No rule meets"):
-        learn(200, criterion=eh.MinimumRate("tpr", 1.0) & eh.MinimumRate("tnr", 1.0))
+        learn(400, criterion="equalized_odds", tolerance=0.0)
 
 
 # FairClassifier ---------------------------------------------------------------------------------------
@@ -351,7 +353,7 @@ def test_where_no_rule_exists_on_the_learning_rows_the_error_is_that_of_learning
 class Recorder(ClassifierMixin, BaseEstimator):
     """A logistic regression that remembers which rows every model was fitted on, by their first column."""
 
-    fitted = []
+    fitted: ClassVar[list[set[float]]] = []
 
     def fit(self, X, y):
         self.fitted.append(set(X[:, 0].tolist()))

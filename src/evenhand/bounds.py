@@ -344,7 +344,7 @@ class _Contrast:
         low, high = 0.95, 1.02
         while self.estimate + high * width < most and not self.within(self.estimate + high * width):
             low, high = high, 1.0 + 2.5 * (high - 1.0)
-        while high - low > 0.005:
+        while high - low > 0.01:
             middle = (low + high) / 2.0
             low, high = (low, middle) if self.within(self.estimate + middle * width) else (middle, high)
         return min(self.estimate + high * width, most)

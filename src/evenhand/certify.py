@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evenhand.bounds import exact_upper_bound, exact_within
 from evenhand.criteria import Event, System
 from evenhand.errors import InfeasibleError
-from evenhand.intervals import check_confidence
+from evenhand.intervals import check_confidence, normal_quantile
 
 Counts = NDArray[np.int64]
 
@@ -169,8 +169,7 @@ class Shortfall:
     highest_confidence : float or None
         The highest confidence at which what was asked would be certified; None where it is below one half.
     factor : float or None
-        So many times the rows would do: the distance of the bound from where the rule was meant to be falls
-        with the root of the rows. None where no number would.
+        So many times the rows would do, four times in five. None where no number would.
     """
 
     claim: Claim
@@ -194,7 +193,7 @@ class Shortfall:
         if self.certifiable_tolerance is not None:
             can.append(f"tolerance {math.ceil(1e4 * self.certifiable_tolerance) / 1e4:g}")
         if self.highest_confidence is not None:
-            can.append(f"confidence {math.floor(1e3 * self.highest_confidence) / 1e3:g}")
+            can.append(f"confidence {math.floor(1e2 * self.highest_confidence) / 1e2:g}")
         if can:
             text += f" These rows can certify {' or '.join(can)}."
         rows = {str(event): int(count) for event, count in zip(system.events, have, strict=True)}
@@ -225,10 +224,15 @@ def shortfall(
     successes: Counts,
     trials: Counts,
     anchors: Sequence[float],
+    ratio: float,
     tolerance: float,
     confidence: float,
 ) -> Shortfall:
     """Return what can be certified of a rule that fails, and what it would take.
+
+    A bound's distance from where the rule was meant to be falls with the root of the rows. It is its width,
+    and by how much the learning and the certifying rows disagree: as in this sample, or as in one of five if that
+    is more.
 
     Parameters
     ----------
@@ -238,16 +242,19 @@ def shortfall(
         The counts of the rule, the strictest of its ladder.
     anchors : sequence of float
         For each claim, where its combination was meant to be.
+    ratio : float
+        The number of certifying rows over that of learning rows.
     tolerance : float
         What was asked.
     """
     bounds = np.array([claim.bound(successes, trials, confidence) for claim in claimed])
     limits = np.array([claim.limit for claim in claimed])
     moving = np.array([claim.moving for claim in claimed])
+    widths = bounds - [claim.estimate(successes, trials) for claim in claimed]
+    errors = widths / normal_quantile(max(confidence, 0.6), one_sided=True) * math.sqrt(1.0 + ratio)
+    distances = np.maximum(bounds - anchors, widths + normal_quantile(0.8) * errors)
     room = limits - np.array(anchors)
-    factor = None
-    if (room > 0.0).all():
-        factor = max(1.0, float(np.max(np.maximum(bounds - anchors, 0.0) / room) ** 2))
+    factor = max(1.0, float((distances / room).max() ** 2)) if (room > 0.0).all() else None
     smallest = None
     if moving.any() and (bounds <= limits)[~moving].all():
         smallest = tolerance + float((bounds - limits)[moving].max())
@@ -263,7 +270,7 @@ def _highest_confidence(claimed: Sequence[Claim], successes: Counts, trials: Cou
     low, high = 0.5, confidence
     if high <= low or not passes(low):
         return None
-    while high - low > 0.001:
+    while high - low > 0.005:
         middle = (low + high) / 2.0
         low, high = (middle, high) if passes(middle) else (low, middle)
     return low

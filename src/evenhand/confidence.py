@@ -44,7 +44,7 @@ from evenhand.search import NoRule
 # train the models, they need more.
 CERTIFYING_SHARE = 0.6
 CERTIFYING_SHARE_WITH_MODELS = 0.5
-RUNGS = 30
+RUNGS = 24
 # In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
 WIDEST = 5.0
 NARROWEST = 0.2
@@ -285,7 +285,8 @@ def learn_certified(
     passed = fixed_sequence(claimed, successes, trials, level)
     if passed == 0:
         have = np.rint(setting.evidence.priors * len(setting.p_y)).astype(np.int64) + trials
-        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), tolerance, level)
+        ratio = len(tested.p_y) / len(setting.p_y)
+        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, level)
         raise short.error(setting.system, have, len(tested.p_y))
     rule = ladder.rules[passed - 1]
     entry = {
@@ -331,7 +332,9 @@ def _learn_rungs(
     rates = (setting.margins > 0.0) @ setting.evidence.shares
     widths = expected_widths(setting.system, rates, counts, confidence)
     lower, upper = inner_bounds(problem.lower[0], problem.upper[0], widths)
-    problem = dataclasses.replace(problem, lower=lower, upper=upper)
+    # No combination reaches so far, and the searches subtract bounds from each other.
+    far = np.abs(setting.system.mixing @ setting.system.contrasts).sum(axis=1) + 1.0
+    problem = dataclasses.replace(problem, lower=np.maximum(lower, -far), upper=np.minimum(upper, far))
     rules, kept = [], []
     for step, result in enumerate(resolve_search(search).solve(problem, random_state=random_state)):
         if not isinstance(result, NoRule):
@@ -392,7 +395,7 @@ def _certificate(
     for entry in entries:
         entry |= {"certified_lower": None, "certified_upper": None}
     for claim, bound in zip(claimed, bounds, strict=True):
-        # A bound is found to within a two-hundredth of its width; that it is within the limit is known.
+        # A bound is found to within a hundredth of its width; that it is within the limit is known.
         known = min(bound, claim.limit)
         entries[claim.constraint][f"certified_{claim.side}"] = known if claim.side == "upper" else -known
     return entries

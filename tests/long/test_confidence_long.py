@@ -1,8 +1,9 @@
 """The promise at full length: 1,000 independent fits for each criterion and each of three sample sizes."""
 
 import pytest
-from promise import SIZES, study
 from scipy import stats
+
+from promise import SIZES, study
 
 FITS, LEVEL = 1000, 0.9
 

@@ -561,7 +561,18 @@ def _enumerate_cells(
             candidate[:] = centre
             for j in range(dimension):
                 candidate[free[j]] += points[depth, j]
-            if candidate[0] > RESOLUTION:
+            if radius[0] > 0.0:
+                # A cell that reaches to infinity may be deepest there, at t = 0; a rule is a little nearer.
+                room = 2.0 * radius[0]
+                for p in range(count):
+                    value = offsets[p]
+                    size = 0.0
+                    for j in range(dimension):
+                        value += normals[p, j] * points[depth, j]
+                        size += abs(normals[p, j])
+                    room = min(room, value / size)
+                candidate[0] = max(candidate[0], 0.5 * room)
+            if candidate[0] > 0.0:
                 _offer(states[depth, 1:], states[depth, 0], candidate, lower, upper, best_utility, best_point)
             depth -= 1
             continue
