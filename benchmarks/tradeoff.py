@@ -104,6 +104,8 @@ def difference_at_gap(one: Outcomes, other: Outcomes, gap: float) -> tuple[float
 
 def error_at_gap(one: Outcomes, gap: float) -> float:
     """Return the standard error of :meth:`Outcomes.accuracy_at_gap`, by resampling splits."""
+    if np.isnan(one.accuracy_at_gap(gap)):
+        return np.nan
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(one), size=(RESAMPLES, len(one)))
     return float(np.nanstd([one.accuracy_at_gap(gap, rows) for rows in drawn]))
