@@ -19,6 +19,7 @@ from benchmarks.tradeoff import (
     excess,
     machine,
     mean_and_error,
+    measure,
     table,
     with_error,
 )
@@ -34,7 +35,8 @@ def outcomes(name: str, model: str) -> dict[str, dict[str, Outcomes]]:
         for criterion, by_way in found.items():
             for way, kept in by_way.items():
                 evidence = getattr(split, way)
-                kept.add(evidence.test, criterion, CERTIFIED.run(evidence, criterion, LADDER, 0).decisions)
+                decided = CERTIFIED.run(evidence, criterion, LADDER, 0).decisions
+                kept.add([measure(evidence.test, criterion, decided[t]) for t in LADDER])
     return found
 
 

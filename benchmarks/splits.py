@@ -89,7 +89,7 @@ def codes(name: str) -> NDArray[np.int64]:
 def splits(name: str, model: str, n: int) -> Iterator[SplitData]:
     """Yield n splits, with seeds 0, 1, ...; their probabilities are computed once and kept."""
     for seed in range(n):
-        path = _directory() / f"{name}-{model.replace(' ', '-')}-{seed}.npz"
+        path = directory() / f"{name}-{model.replace(' ', '-')}-{seed}.npz"
         if not path.exists():
             with threadpool_limits(1):
                 kept = _probabilities(name, model, seed)
@@ -99,7 +99,8 @@ def splits(name: str, model: str, n: int) -> Iterator[SplitData]:
         yield _read(name, seed, dict(np.load(path)))
 
 
-def _directory() -> Path:
+def directory() -> Path:
+    """Return where results are kept between runs; deleting it makes everything anew."""
     chosen = os.environ.get("EVENHAND_BENCHMARKS")
     path = Path(chosen) if chosen else Path(tempfile.gettempdir()) / "evenhand-benchmarks"
     path.mkdir(parents=True, exist_ok=True)

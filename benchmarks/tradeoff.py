@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -25,6 +25,7 @@ GAPS: dict[str, Callable[..., float]] = {
     "eo": metrics.equalized_odds_difference,
 }
 Decisions = NDArray[Any]
+Point = tuple[float, float]
 
 
 @dataclass(eq=False)
@@ -36,19 +37,22 @@ class Outcomes:
     gap: list[list[float]] = field(default_factory=list)
     missed: list[list[bool]] = field(default_factory=list)
 
-    def add(self, test: Rows, criterion: str, found: Mapping[float, Decisions | None]) -> None:
+    def add(self, points: Sequence[Point | None]) -> None:
         """Add a split. Where there is no rule for a tolerance, the strictest one that there is stands in."""
-        had = [tolerance for tolerance in self.tolerances if found[tolerance] is not None]
-        accuracy, gap = [], []
-        for tolerance in self.tolerances:
-            stands_in = min((t for t in had if t >= tolerance), default=None)
-            decided = None if stands_in is None else found[stands_in]
-            measured = (np.nan, np.nan) if decided is None else measure(test, criterion, decided)
-            accuracy.append(measured[0])
-            gap.append(measured[1])
-        self.accuracy.append(accuracy)
-        self.gap.append(gap)
-        self.missed.append([found[tolerance] is None for tolerance in self.tolerances])
+        filled = [
+            next((points[i] for i in looser if points[i] is not None), (np.nan, np.nan)) for looser in self._as_loose()
+        ]
+        self.accuracy.append([accuracy for accuracy, _ in filled])
+        self.gap.append([gap for _, gap in filled])
+        self.missed.append([point is None for point in points])
+
+    def _as_loose(self) -> list[list[int]]:
+        order = np.argsort(self.tolerances)
+        return [[int(i) for i in order if self.tolerances[i] >= t] for t in self.tolerances]
+
+    def first(self, n: int) -> Outcomes:
+        """Return the outcomes of the first n splits only."""
+        return Outcomes(self.tolerances, self.accuracy[:n], self.gap[:n], self.missed[:n])
 
     def __len__(self) -> int:
         return len(self.gap)
@@ -65,17 +69,21 @@ class Outcomes:
     def accuracy_at_gap(self, gap: float, splits: Any = slice(None)) -> float:
         """Return the mean accuracy where the mean test gap is this: linear between the tolerances.
 
-        Beyond the largest mean gap it is the best accuracy there is; below the smallest it is NaN.
+        Below the smallest mean gap it is NaN. Beyond the largest it is the best accuracy there is, if a
+        tolerance above that gap was asked for and left unused, and else NaN, too.
         """
         gaps = np.nanmean(np.array(self.gap)[splits], axis=0)
         accuracies = np.nanmean(np.array(self.accuracy)[splits], axis=0)
         order = np.argsort(gaps, kind="stable")
-        found = np.interp(gap, gaps[order], accuracies[order], left=np.nan)
+        beyond = None if max(self.tolerances) > gap else np.nan
+        found = np.interp(gap, gaps[order], accuracies[order], left=np.nan, right=beyond)
         return float(max(found, accuracies[gaps <= gap].max(initial=-np.inf))) if found == found else np.nan
 
 
-def measure(test: Rows, criterion: str, decided: Decisions) -> tuple[float, float]:
-    """Return test accuracy and test gap of some decisions."""
+def measure(test: Rows, criterion: str, decided: Decisions | None) -> Point | None:
+    """Return test accuracy and test gap of some decisions, if there are any."""
+    if decided is None:
+        return None
     gap = GAPS[criterion](test.y, decided, sensitive_features=test.group)
     return float(np.mean(decided == test.y)), float(gap)
 

@@ -463,7 +463,7 @@ def test_the_same_input_gives_the_same_bytes_and_no_warning():
         ({"criterion": DemographicParity(attribute="race")}, "speaks of the attribute 'race'"),
         (
             {"criterion": DemographicParity(attribute=Intersection("group", "race"))},
-            "needs the attribute 'race'",
+            "speaks of the attribute 'race'",
         ),
         ({"missing": "drop"}, "missing must be"),
         ({"sample_weight": [1, 1, 1]}, "sample_weight must have shape"),

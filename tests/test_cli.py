@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -280,7 +281,7 @@ def test_fit_trains_the_models_where_there_are_only_features(tmp_path):
 
 
 def test_a_closed_pipe_and_a_poor_terminal_are_no_errors(place):
-    command = f"{sys.executable} -m evenhand audit val.parquet {' '.join(COLUMNS)} | true"
+    command = f"{shlex.quote(sys.executable)} -m evenhand audit val.parquet {' '.join(COLUMNS)} | true"
     done = subprocess.run(["sh", "-c", command], cwd=place, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     poor = evenhand("--help", cwd=place, env={"PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb"})

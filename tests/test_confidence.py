@@ -324,6 +324,7 @@ def test_a_tolerance_of_zero_cannot_be_certified_by_any_number_of_rows():
         ({"sample_weight": np.ones(3000)}, "sample_weight says that they are not"),
         ({"confidence": 95}, "strictly between 0 and 1"),
         ({"confidence": True}, "must be a number"),
+        ({"confidence": 0.1}, "at least one half"),
         ({"evidence": "guess"}, "evidence must be"),
     ],
 )
@@ -340,6 +341,10 @@ def test_labels_are_needed_and_so_are_a_few_rows_of_every_event():
     three = np.concatenate([joint.sum(axis=1) * 0.9, np.full((300, 1), 0.1)], axis=1)
     with pytest.raises(eh.InputError, match="only 3 have group=c"):
         eh.learn_rule(y, few, joint[:, 1].sum(axis=1), three, confidence=0.9)
+
+
+def test_a_confidence_of_one_half_is_the_lowest_and_works():
+    assert learn(confidence=0.5).learned_from["confidence"]["rules_certified"] >= 1
 
 
 def test_where_no_rule_exists_on_the_learning_rows_the_error_is_that_of_learning():

@@ -1,7 +1,7 @@
 """An audit of decisions: rates by group, gaps with intervals, and what the data can say about them.
 
 It needs labels, decisions and groups, and no model. Everything is computed from one table of counts for each
-attribute (:func:`evenhand.metrics.tabulate`); criteria say which combinations of rates are bounded, so that a
+attribute (:func:`evenhand.tally.tabulate`); criteria say which combinations of rates are bounded, so that a
 criterion of any kind is judged in the same way.
 """
 
@@ -56,7 +56,7 @@ from evenhand.intervals import (
     simultaneous_quantile,
     wilson_interval,
 )
-from evenhand.metrics import BoolArray, read_decisions, read_positive, tabulate
+from evenhand.tally import BoolArray, read_decisions, read_positive, tabulate
 
 Outcome = Literal["pass", "fail", "insufficient evidence"]
 _PARITIES: tuple[Criterion, ...] = (

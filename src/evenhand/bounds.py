@@ -22,7 +22,7 @@ from evenhand.intervals import (
     Interval,
     check_confidence,
     normal_quantile,
-    rates_of,
+    observed_rates,
     read_counts,
     read_rates,
     wilson_at,
@@ -254,7 +254,7 @@ class _Contrast:
 
     @functools.cached_property
     def estimate(self) -> float:
-        rates = rates_of(np.array(self.successes), np.array(self.trials))
+        rates = observed_rates(np.array(self.successes), np.array(self.trials))
         return float(np.dot(self.coefficients, rates))
 
     @functools.cached_property
@@ -268,7 +268,7 @@ class _Contrast:
         """Return what a rate adds to the combination, and how much more at the far end of its interval."""
         z = normal_quantile(self.confidence, one_sided=True)
         coefficient, trials = self.coefficients[which], np.array(self.trials[which])
-        rate, end = rates_of(successes, trials), wilson_at(successes, trials, z)[1 - which]
+        rate, end = observed_rates(successes, trials), wilson_at(successes, trials, z)[1 - which]
         return coefficient * rate, coefficient * (end - rate)
 
     @functools.cached_property

@@ -261,6 +261,8 @@ def learn_certified(
         As in :func:`evenhand.learn_rule`.
     """
     tolerance, level = check_tolerance(tolerance), check_confidence(confidence)
+    if level < 0.5:
+        raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
     options = {
         "criterion": resolve(criterion), "costs": None, "pos_label": 1, "groups": None, "priors": None,
         "missing": "raise", **options, "sample_weight": None,
@@ -348,7 +350,7 @@ def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confi
     shrunk = (rates * counts + 1.0) / (counts + 2.0)
     matrix = system.mixing @ system.contrasts
     widths: FloatArray = np.sqrt(matrix**2 @ (shrunk * (1.0 - shrunk) / counts))
-    return widths * normal_quantile(confidence, one_sided=True)
+    return widths * normal_quantile(max(confidence, 0.6), one_sided=True)
 
 
 def inner_bounds(lower: FloatArray, upper: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:

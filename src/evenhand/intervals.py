@@ -107,7 +107,7 @@ def wilson_interval(successes: ArrayLike, trials: ArrayLike, confidence: float =
 
 def wilson_at(successes: FloatArray, trials: FloatArray, z: float) -> Interval:
     """Return :func:`wilson_interval` at a given normal quantile."""
-    rate = rates_of(successes, trials)
+    rate = observed_rates(successes, trials)
     size = np.maximum(trials, 0.0) + z * z
     centre = (rate * trials + z * z / 2.0) / size
     half = z * np.sqrt(trials * rate * (1.0 - rate) + z * z / 4.0) / size
@@ -115,7 +115,7 @@ def wilson_at(successes: FloatArray, trials: FloatArray, z: float) -> Interval:
     return np.where(successes == 0.0, 0.0, lower), np.where(successes == trials, 1.0, upper)
 
 
-def rates_of(successes: FloatArray, trials: FloatArray) -> FloatArray:
+def observed_rates(successes: FloatArray, trials: FloatArray) -> FloatArray:
     """Return the rates; one half where there are no trials, the middle of what is possible."""
     rates = np.full(np.broadcast_shapes(np.shape(successes), np.shape(trials)), 0.5)
     np.divide(successes, trials, out=rates, where=trials > 0.0)
@@ -155,7 +155,7 @@ def newcombe_interval(
     a, b = read_counts(successes_a, trials_a), read_counts(successes_b, trials_b)
     z = normal_quantile(confidence)
     (low_a, high_a), (low_b, high_b) = wilson_at(*a, z), wilson_at(*b, z)
-    rate_a, rate_b = rates_of(*a), rates_of(*b)
+    rate_a, rate_b = observed_rates(*a), observed_rates(*b)
     difference = rate_a - rate_b
     lower = difference - np.hypot(rate_a - low_a, high_b - rate_b)
     return lower, difference + np.hypot(high_a - rate_a, rate_b - low_b)
@@ -199,7 +199,7 @@ def ratio_interval(
 def ratio_at(s_a: FloatArray, n_a: FloatArray, s_b: FloatArray, n_b: FloatArray, z: float) -> Interval:
     """Return :func:`ratio_interval` at a given normal quantile."""
     (low_a, high_a), (low_b, high_b) = wilson_at(s_a, n_a, z), wilson_at(s_b, n_b, z)
-    rate_a, rate_b = rates_of(s_a, n_a), rates_of(s_b, n_b)
+    rate_a, rate_b = observed_rates(s_a, n_a), observed_rates(s_b, n_b)
     product = rate_a * rate_b
     inner_a, outer_a = low_a * (2.0 * rate_a - low_a), high_a * (2.0 * rate_a - high_a)
     inner_b, outer_b = low_b * (2.0 * rate_b - low_b), high_b * (2.0 * rate_b - high_b)
@@ -234,7 +234,7 @@ def linear_intervals(
     """
     matrix = sparse.csr_array(coefficients)
     s, n = read_counts(successes, trials)
-    rates, (low, high) = rates_of(s, n), wilson_at(s, n, z)
+    rates, (low, high) = observed_rates(s, n), wilson_at(s, n, z)
     gains, losses = matrix.maximum(0.0).power(2), matrix.minimum(0.0).power(2)
     values: FloatArray = matrix @ rates
     below = gains @ (rates - low) ** 2 + losses @ (high - rates) ** 2

@@ -1,6 +1,5 @@
 import lzma
 import socket
-import time
 from importlib import resources
 
 import numpy as np
@@ -142,18 +141,13 @@ def test_frame_of_an_unknown_library_is_refused(data):
         data.as_frame("abacus")
 
 
-def test_loads_quickly_and_without_a_network(monkeypatch):
+def test_loads_without_a_network(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("the network was used")
 
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        load_adult()
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 1.0
+    assert len(load_adult().y) == 45_222
 
 
 def test_loads_the_same_bytes_every_time(data):

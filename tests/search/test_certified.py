@@ -176,7 +176,7 @@ def test_a_budget_of_nodes_or_seconds_is_honoured_and_leaves_a_true_bound():
     few = Certified(max_nodes=200).solve(problem)[0]
     assert few.nodes <= 220
     timed = Certified(max_seconds=1.0).solve(problem)[0]
-    assert timed.seconds < 2.0  # a tenth more on a machine that does nothing else
+    assert timed.seconds < 3.0  # 1.1 on a machine that does nothing else
     longer = Certified(max_seconds=3.0).solve(problem)[0]
     assert longer.utility <= min(few.upper_bound, timed.upper_bound) + 1e-9
     assert timed.status in ("gap", "optimal", "found")
