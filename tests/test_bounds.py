@@ -98,6 +98,13 @@ def test_the_exact_bound_of_one_rate_is_clopper_and_pearsons():
     assert not bounds.exact_within([-1.0], [7], [20], -0.3)
 
 
+@pytest.mark.parametrize("confidence", [0.3, 0.5, 0.51])
+def test_a_low_confidence_has_a_bound_too(confidence):
+    bound = bounds.exact_upper_bound((1, -1), (40, 38), (100, 100), confidence)
+    assert bounds.exact_within((1, -1), (40, 38), (100, 100), bound + 1e-9, confidence)
+    assert bound < bounds.exact_upper_bound((1, -1), (40, 38), (100, 100), 0.8)
+
+
 def test_a_rate_without_trials_may_be_anything():
     bound = bounds.exact_upper_bound((1, -1), (0, 5), (0, 10))
     assert bound == pytest.approx(1.0 - float(bounds.clopper_pearson_lower(5, 10)), abs=0.02)

@@ -340,7 +340,10 @@ class _Contrast:
         return False
 
     def upper_bound(self) -> float:
-        width, most = self.limit - self.estimate, self.coefficients[0]
+        least = 0.01 * math.hypot(
+            *(c / math.sqrt(max(n, 1.0)) for c, n in zip(self.coefficients, self.trials, strict=True))
+        )
+        width, most = max(self.limit - self.estimate, least), self.coefficients[0]
         low, high = 0.95, 1.02
         while self.estimate + high * width < most and not self.within(self.estimate + high * width):
             low, high = high, 1.0 + 2.5 * (high - 1.0)

@@ -344,6 +344,31 @@ class Rule:
 
         return read(text)
 
+    def to_sql(self, *, p_y: str, p_group: Any, dialect: str = "ansi", output: Any = "decision") -> str:
+        """Return the rule as one SQL expression over the columns that hold the probabilities.
+
+        Parameters
+        ----------
+        p_y : str
+            The column of P(Y = positive | x).
+        p_group : dict, or dict of dicts by attribute
+            The column of each group, or of each pair (label, group) where the rule needs p(Y, A | x).
+        dialect : {"ansi", "bigquery", "duckdb", "postgres", "spark", "sqlite"}, default="ansi"
+            How numbers and names are spelt.
+        output : {"decision", "margin"}, default="decision"
+            The label, or the fair margin that is compared with 0.
+
+        Examples
+        --------
+        >>> import evenhand as eh
+        >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
+        >>> rule.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, dialect="sqlite", output="margin")
+        '(-1.0 + 2.0 * "p") - (0.25 * "p_f" + -0.25 * "p_m")'
+        """
+        from evenhand.export.sql import to_sql
+
+        return to_sql(self, p_y=p_y, p_group=p_group, dialect=dialect, output=output)
+
     def _margin_and_contrasts(self, p_y: ArrayLike, p_group: Any) -> tuple[FloatArray, FloatArray]:
         p = read_probabilities(p_y, "p_y", shape=(None,))
         columns = self._read(p, p_group)
