@@ -82,7 +82,7 @@ def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output:
         for index in np.ndindex(*weights.shape):
             group = rule.groups[attribute][index[-1]]
             key: Hashable = (rule.classes[index[0]], group) if joint[attribute] else group
-            terms.append(f"{spelling.literal(weights[index])} * {spelling.name(cells[key])}")
+            terms.append(f"{spelling.literal(float(weights[index]))} * {spelling.name(cells[key])}")
         margin = f"({margin}) - ({' + '.join(terms)})"
     if output == "margin":
         return margin
