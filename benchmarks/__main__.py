@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-ALL = ("search", "metrics")
+ALL = ("search", "metrics", "confidence")
 
 
 def main() -> None:

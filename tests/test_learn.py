@@ -377,6 +377,15 @@ def test_a_frontier_needs_something_to_trade():
         eh.frontier(y, a, p, joint, criterion=eh.DemographicParity(tolerance=0.1))
 
 
+def test_a_frontier_may_have_one_sided_bounds_beside_the_one_that_moves():
+    y, a, p, joint = draw(16, 200)
+    criterion = eh.DemographicParity() & eh.SelectionBudget(upper=0.4)
+    curve = eh.frontier(y, a, p, joint, criterion=criterion, tolerances=[0.05, 0.1, 0.3])
+    assert (curve.gaps <= curve.tolerances + 1e-9).all()
+    for point in curve:
+        assert point.rule.decide(p, joint).mean() <= 0.4 + 1e-9
+
+
 def test_a_frontier_can_be_drawn():
     data = eh.datasets.make_zafar(800, random_state=0)
     chart = eh.frontier(data.y, data.group, data.p_y, data.p_group).plot()

@@ -72,7 +72,7 @@ class Problem:
             raise InputError(f"The arrays of a problem do not fit together: {shapes} for {n} rows.")
         if not all(np.isfinite(a).all() for a in (self.margin, self.contrasts, self.gain, self.effects)):
             raise InputError("A problem's arrays must be finite.")
-        if (np.diff(self.lower, axis=0) > 0).any() or (np.diff(self.upper, axis=0) < 0).any():
+        if (self.lower[1:] > self.lower[:-1]).any() or (self.upper[1:] < self.upper[:-1]).any():
             raise InputError("The bounds of a problem must go from strict to loose.")
 
     @property
