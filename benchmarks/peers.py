@@ -53,7 +53,7 @@ RUNS = {
 REDUCTIONS_NAME = "fairlearn ExponentiatedGradient"
 REDUCTIONS = {("adult", "logistic regression"): 3, ("compas", "logistic regression"): 15}
 CONSTRAINTS = {"dp": DemographicParity, "eo": EqualizedOdds}
-TIMED_SPLITS, TIMED_TOLERANCE = 3, 0.05
+TIMED_SPLITS, REPEATS, TIMED_TOLERANCE = 3, 3, 0.05
 WAYS = {"holdout": "hold-out", "crossfit": "cross-fitted"}
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 Found = dict[str, dict[str, Outcomes]]
@@ -76,15 +76,15 @@ def run_reductions(name: str, model: str, split: SplitData, criterion: str, tole
     every = np.concatenate([train, validation])
     decided, fitting, predicting = {}, 0.0, 0.0
     for tolerance in tolerances:
-        started = time.perf_counter()
+        started = time.process_time()
         fair = ExponentiatedGradient(clone(MODELS[model]), CONSTRAINTS[criterion](difference_bound=tolerance / 2.0))
         with warnings.catch_warnings(), threadpool_limits(1):
             warnings.simplefilter("ignore")
             fair.fit(data.X[every], data.y[every], sensitive_features=group[every])
-            fitted = time.perf_counter()
+            fitted = time.process_time()
             decided[tolerance] = np.asarray(fair.predict(data.X[test], random_state=split.seed)).astype(int)
         fitting += fitted - started
-        predicting += time.perf_counter() - fitted
+        predicting += time.process_time() - fitted
     return Run(decided, fitting, predicting / len(tolerances))
 
 
@@ -96,11 +96,11 @@ def run_classifier(name: str, model: str, split: SplitData, criterion: str) -> R
     fair = eh.FairClassifier(MODELS[model], criterion=criterion, tolerance=TIMED_TOLERANCE, random_state=0)
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")
-        started = time.perf_counter()
+        started = time.process_time()
         fair.fit(data.X[every], data.y[every], sensitive_features=group[every])
-        fitted = time.perf_counter()
+        fitted = time.process_time()
         decided = fair.predict(data.X[test])
-    return Run({TIMED_TOLERANCE: decided}, fitted - started, time.perf_counter() - fitted)
+    return Run({TIMED_TOLERANCE: decided}, fitted - started, time.process_time() - fitted)
 
 
 def outcomes(name: str, model: str) -> Found:
@@ -165,14 +165,21 @@ def print_outcomes(name: str, criterion: str, found: Mapping[str, Outcomes]) -> 
 
 
 def print_times(name: str, model: str) -> None:
-    """Print fit and prediction times at one tolerance, as ratios to evenhand's on the same arrays."""
+    """Print fit and prediction times at one tolerance, as ratios to evenhand's on the same arrays.
+
+    Times are of the processor, the shortest of a few, and the median over splits: others use the machine, too.
+    """
     rows = []
     for criterion in CRITERIA:
         drawn = list(splits(name, model, TIMED_SPLITS))
 
         def seconds(method: PostProcessor, way: str, drawn: Any = drawn, criterion: str = criterion) -> Any:
-            runs = [method.run(getattr(s, way), criterion, (TIMED_TOLERANCE,), s.seed) for s in drawn]
-            return np.median([[run.fit_seconds, run.predict_seconds] for run in runs], axis=0)
+            runs = [
+                [method.run(getattr(s, way), criterion, (TIMED_TOLERANCE,), s.seed) for _ in range(REPEATS)]
+                for s in drawn
+            ]
+            times = np.array([[[run.fit_seconds, run.predict_seconds] for run in same] for same in runs])
+            return np.median(times.min(axis=1), axis=0)
 
         for way, title in WAYS.items():
             seconds(CERTIFIED, way)
@@ -180,7 +187,7 @@ def print_times(name: str, model: str) -> None:
             for method in methods():
                 if way == "crossfit" and not method.large:
                     continue
-                fit, predict = seconds(method, way)
+                fit, predict = unit if method is CERTIFIED else seconds(method, way)
                 rows.append(
                     [
                         CRITERIA[criterion], title, method.name, f"{1e3 * fit:.0f} ms",

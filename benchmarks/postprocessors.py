@@ -35,7 +35,7 @@ logging.getLogger("oxonfair").setLevel(logging.ERROR)
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The decisions on the test rows by tolerance (None where there is no rule), and the time it took."""
+    """The decisions on the test rows by tolerance (None where there is no rule), and the processor's time."""
 
     decisions: Mapping[float, Decisions | None]
     fit_seconds: float
@@ -59,14 +59,14 @@ class PostProcessor:
         """Fit on the one part of the evidence and decide on the other."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            started = time.perf_counter()
+            started = time.process_time()
             deciders = self.fit(evidence.learn, criterion, tolerances)
-            fitted = time.perf_counter()
+            fitted = time.process_time()
             found = {
                 tolerance: None if decide is None else np.asarray(decide(evidence.test, seed)).astype(int)
                 for tolerance, decide in deciders.items()
             }
-            ended = time.perf_counter()
+            ended = time.process_time()
         return Run(found, fitted - started, (ended - fitted) / len(tolerances))
 
 

@@ -7,7 +7,7 @@ of a decision that is *drawn* with the model's probability, so that decision is 
 usual one, probability above 1/2, about which it promises nothing. evenhand's classifier has a logistic
 regression, too. Demographic parity and equal opportunity are the criteria that both can state (its
 equalized odds bounds the sum of the two gaps, evenhand's the larger). With few rows its bound on a ratio of
-rates is infinite for every model and its optimiser does not end: after 5 seconds of processor time a run
+rates is infinite for every model and its optimiser does not end: after 4 seconds of processor time a run
 counts as one without a solution.
 """
 
@@ -37,7 +37,7 @@ from evenhand.datasets import ZafarDataset
 
 CONFIDENCE = 0.95
 TOLERANCE = 0.10
-PATIENCE = 5.0
+PATIENCE = 4.0
 POPULATION_ROWS = 200_000
 # criterion: sizes of samples, and how many samples of each size
 PLAN = {
