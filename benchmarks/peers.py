@@ -45,13 +45,13 @@ from benchmarks.tradeoff import (
 ASKED = (0.01, 0.02, 0.05, 0.10, 0.20)
 SHOWN = {"adult": (0.10, 0.05, 0.03), "compas": (0.15, 0.12, 0.10)}
 RUNS = {
-    ("adult", "logistic regression"): 10,
+    ("adult", "logistic regression"): 20,
     ("compas", "logistic regression"): 30,
-    ("adult", "boosted trees"): 5,
+    ("adult", "boosted trees"): 10,
     ("compas", "boosted trees"): 20,
 }
 REDUCTIONS_NAME = "fairlearn ExponentiatedGradient"
-REDUCTIONS = {("adult", "logistic regression"): 3, ("compas", "logistic regression"): 15}
+REDUCTIONS = {("adult", "logistic regression"): 6, ("compas", "logistic regression"): 15}
 CONSTRAINTS = {"dp": DemographicParity, "eo": EqualizedOdds}
 TIMED_SPLITS, REPEATS, TIMED_TOLERANCE = 3, 3, 0.05
 WAYS = {"holdout": "hold-out", "crossfit": "cross-fitted"}
