@@ -3,7 +3,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory):
-    """A cache directory that is fetched into once in a session."""
+    """A cache directory that is fetched into once in a test run."""
     return tmp_path_factory.mktemp("evenhand-data")
 
 
