@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,3 +104,80 @@ def test_the_bounds_of_a_box_hold_for_every_rule_inside_it(seed, kind, n, k):
         assert price <= sums[0] - multipliers @ sums[1:] + priced + 1e-12
     at_centre = planes[:, : k + 1] @ centre > 0.0
     np.testing.assert_allclose(middle, at_centre @ planes[:, k + 1 :], atol=1e-12)
+
+
+@settings(max_examples=60)
+@given(seed=seeds, kind=st.sampled_from(KINDS), n=st.integers(1, 200), k=st.integers(2, 4), depth=st.integers(0, 4))
+def test_the_bounds_of_bundles_hold_for_every_rule_in_a_box_and_are_no_looser_than_the_best_choices(
+    seed, kind, n, k, depth
+):
+    problem = random_problem(seed, n=n, k=k, kind=kind)
+    rng = np.random.default_rng(seed)
+    rows = np.column_stack([problem.margin, -problem.contrasts, problem.gain, problem.effects])
+    planes = np.empty_like(rows)
+    n = _kernels.merge_planes(rows, k + 1, planes, np.zeros(k + 1))
+    planes = np.ascontiguousarray(planes[:n])
+    axis = int(rng.integers(k + 1))
+    codes, directions = np.zeros(n, dtype=np.int32), np.zeros((2 << depth, k + 1))
+    _kernels.bundle_planes(planes, axis, depth, codes, directions)
+    assert ((codes >= 1 << depth) & (codes < 2 << depth)).all()
+    centre, radius = rng.uniform(-1, 1, k + 1), rng.uniform(0.01, 0.3, k + 1)
+    radius[axis], centre[axis] = 0.0, 1.0
+    every = np.arange(n, dtype=np.int32)
+    kept, sums = np.zeros(n + 1, dtype=np.int32), np.zeros(k + 1)
+    shape = (0,) * (k + 1), (0,) * (k + 1)
+    opened = _kernels._classify(planes, *shape, every, n, centre, radius, kept, sums)
+    if opened == 0:
+        return
+    weight, prices = float(rng.integers(2)), rng.normal(size=k)
+    bound = _kernels._bundled(
+        planes, *shape, kept, opened, centre, radius, codes, directions, weight, prices,
+        np.zeros((1 << depth, _kernels.BINS + 1)), np.zeros((1 << depth, k + 1)),
+    )  # fmt: skip
+    price = planes[:, k + 1 :] @ np.concatenate([[weight], -prices])
+    open_rows = kept[:opened]
+    assert bound <= np.maximum(price[open_rows], 0.0).sum() + 1e-9
+    for point in centre + rng.uniform(-1, 1, (200, k + 1)) * radius:
+        decisions = planes[open_rows, : k + 1] @ point > 0.0
+        assert decisions @ price[open_rows] <= bound + 1e-9
+
+
+def test_planes_with_like_directions_share_a_bundle():
+    rng = np.random.default_rng(0)
+    angles = np.repeat([0.1, 0.8, 2.0, 2.7], 100) + rng.normal(scale=0.01, size=400)
+    planes = np.column_stack([rng.normal(size=400), np.cos(angles), np.sin(angles)])
+    codes, directions = np.zeros(400, dtype=np.int32), np.zeros((8, 3))
+    _kernels.bundle_planes(planes, 0, 2, codes, directions)
+    found, count = zip(*(Counter(part).most_common(1)[0] for part in codes.reshape(4, 100).tolist()), strict=True)
+    assert sorted(found) == [4, 5, 6, 7]
+    assert min(count) > 85  # the medians are those of a sample
+    for angle, code in zip((0.1, 0.8, 2.0, 2.7), found, strict=True):
+        expected = np.array([0.0, np.cos(angle), np.sin(angle)])
+        np.testing.assert_allclose(directions[code], expected / np.abs(expected).sum(), atol=0.01)
+
+
+@settings(max_examples=60)
+@given(seed=seeds, n=st.integers(20, 200), k=st.integers(2, 4))
+def test_a_box_called_infeasible_holds_no_rule_that_meets_the_bounds(seed, n, k):
+    problem = random_problem(seed, n=n, k=k)
+    rng = np.random.default_rng(seed)
+    planes = np.column_stack([problem.margin, -problem.contrasts, problem.gain, problem.effects])
+    codes, directions = np.zeros(n, dtype=np.int32), np.zeros((8, k + 1))
+    _kernels.bundle_planes(planes, 0, 2, codes, directions)
+    centre, radius = rng.uniform(-2, 2, k + 1), rng.uniform(0.01, 0.3, k + 1)
+    radius[0], centre[0] = 0.0, 1.0
+    every = np.arange(n, dtype=np.int32)
+    kept, sums = np.zeros(n + 1, dtype=np.int32), np.zeros(k + 1)
+    shape = (0,) * (k + 1), (0,) * (k + 1)
+    opened = _kernels._classify(planes, *shape, every, n, centre, radius, kept, sums)
+    middle, low, high = sums.copy(), np.zeros(k), np.zeros(k)
+    _kernels._measure(planes, *shape, kept, opened, centre, np.zeros(k), middle, low, high)
+    lower, upper = np.full(k, -0.02), np.full(k, 0.02)
+    found, _ = _kernels._infeasible(
+        planes, *shape, kept, opened, centre, radius, codes, directions, sums, middle, low, high, lower, upper, 0.0,
+        np.zeros(k), np.zeros((4, _kernels.BINS + 1)), np.zeros((4, k + 1)),
+    )  # fmt: skip
+    if found:
+        points = centre + rng.uniform(-1, 1, (300, k + 1)) * radius
+        values = (planes[:, : k + 1] @ points.T > 0.0).T @ planes[:, k + 2 :]
+        assert ((values < lower) | (values > upper)).any(axis=1).all()

@@ -15,6 +15,13 @@ RESOLUTION = 1e-11
 FEASIBILITY_SLACK = 1e-12
 SMALL_RADIUS = 1e-8
 
+# Bundles of planes with like directions: how many rows make one worth having, and how finely their turns are placed.
+ROWS_A_BUNDLE = 6
+BINS = 16
+OPEN_FOR_BUNDLES = 12
+FADING, HOPE = 0.97, 0.9
+ROWS_FOR_SHARES = 64
+
 # What ``branch`` returns.
 DONE, OUT_OF_BUDGET, OUT_OF_ROOM = 0, 1, 2
 
@@ -264,7 +271,7 @@ def _offer(values, utility, centre, lower, upper, best_utility, best_point):
 
 @njit(cache=True, nogil=True)
 def _prune(sums, gains, priced, low, high, multipliers, lower, upper, best_utility, target, left_behind):
-    """Return the largest utility that a box may still hold over what is known, or -inf when it can be dropped.
+    """Return the largest utility that a box may still hold over what is known (-inf: none), and the last step with one.
 
     Two bounds on the utility at each step that the box's values can reach: all helpful open rows decide 1; and,
     for any multipliers, utility <= sum (gain - multipliers * effect) + multipliers * bound.
@@ -275,6 +282,7 @@ def _prune(sums, gains, priced, low, high, multipliers, lower, upper, best_utili
     for c in range(n_values):
         fixed -= multipliers[c] * sums[1 + c]
     most = -np.inf
+    last = -1
     for step in range(n_steps):
         reachable = True
         bound = fixed
@@ -294,9 +302,10 @@ def _prune(sums, gains, priced, low, high, multipliers, lower, upper, best_utili
         bound = min(bound, plain)
         if bound > best_utility[step] + target + RESOLUTION:
             most = max(most, bound)
+            last = step
         elif bound > best_utility[step]:
             left_behind[step] = max(left_behind[step], bound)
-    return most
+    return most, last
 
 
 @njit(cache=True, nogil=True)
@@ -587,7 +596,7 @@ def _enumerate_cells(
         if one:
             for c in range(n_values + 1):
                 states[depth + 1, c] += planes[rows[depth], n_coordinates + c]
-        most = _prune(
+        most, _ = _prune(
             states[depth + 1], gains[depth + 1], gains[depth + 1], lows[depth + 1], highs[depth + 1], no_price,
             lower, upper, best_utility, target, left_behind,
         )  # fmt: skip
@@ -610,10 +619,187 @@ def _enumerate_cells(
 
 
 @njit(cache=True, nogil=True)
+def bundle_planes(planes, axis, depth, codes, directions):
+    """Put planes with like directions together, in a binary tree of ``depth`` levels below its root.
+
+    A direction is v without the coordinate ``axis``, divided by the sum of its sizes. Each node is halved at the
+    median of the coordinate that varies most; medians are taken over a sample. Fills ``codes`` with the leaf of each
+    plane and ``directions`` with the median direction of each node; node i has the children 2 i and 2 i + 1.
+    """
+    n = planes.shape[0]
+    n_coordinates = directions.shape[1]
+    leaves = 1 << depth
+    stride = max(1, n // (16 * leaves))
+    drawn = (n + stride - 1) // stride
+    sample = np.zeros((drawn, n_coordinates))
+    for i in range(drawn):
+        _direction(planes[i * stride], axis, sample[i])
+    order = np.arange(drawn)
+    start = np.zeros(2 * leaves + 1, dtype=np.int64)
+    stop = np.zeros(2 * leaves + 1, dtype=np.int64)
+    stop[1] = drawn
+    coordinate = np.zeros(leaves, dtype=np.int64)
+    threshold = np.zeros(leaves)
+    for node in range(1, 2 * leaves):
+        rows = order[start[node] : stop[node]]
+        count = rows.shape[0]
+        if count == 0:
+            directions[node] = directions[node // 2]
+        widest = -1.0
+        for j in range(n_coordinates if count > 0 else 0):
+            column = np.sort(sample[rows, j])
+            directions[node, j] = column[count // 2]
+            spread = column[(9 * count) // 10] - column[count // 10]
+            if spread > widest:
+                widest = spread
+                if node < leaves:
+                    coordinate[node] = j
+                    threshold[node] = column[count // 2]
+        if node < leaves:
+            below = sample[rows, coordinate[node]] < threshold[node]
+            first = rows[below]
+            second = rows[~below]
+            middle = start[node] + first.shape[0]
+            order[start[node] : middle] = first
+            order[middle : stop[node]] = second
+            start[2 * node], stop[2 * node] = start[node], middle
+            start[2 * node + 1], stop[2 * node + 1] = middle, stop[node]
+    direction = np.empty(n_coordinates)
+    for i in range(n):
+        _direction(planes[i], axis, direction)
+        node = 1
+        while node < leaves:
+            node = 2 * node + (direction[coordinate[node]] >= threshold[node])
+        codes[i] = node
+
+
+@njit(cache=True, nogil=True)
+def _direction(plane, axis, direction):
+    size = 0.0
+    for j in range(direction.shape[0]):
+        direction[j] = 0.0 if j == axis else plane[j]
+        size += abs(direction[j])
+    if size > 0.0:
+        for j in range(direction.shape[0]):
+            direction[j] /= size
+
+
+@njit(cache=True, nogil=True)
+def _bundled(
+    planes, coordinates, columns, rows, count, centre, radius, codes, directions, weight, prices, turns, shape
+):
+    """Return a bound on what the open rows add to ``weight * gain - prices . effects``, better than one row at a time.
+
+    Over the box, the value of a row divided by its reach is (where it stands at the centre) + u . d, with u its
+    direction in the box's metric, of size 1, and d in [-1, 1]^K. Rows of a bundle share u nearly: with s = -u . d
+    for the bundle's own direction, a row at a distance e from it is surely 1 where s is below its place at
+    the centre less e, and surely 0 where s is above it plus e. So the rows of a bundle turn in the order of their
+    places, as s goes from -1 to 1, and the best that they can do together is the best over s. s is looked at in
+    bins, each with the rows that may turn inside it free to choose.
+    """
+    first = len(coordinates)
+    depth = 0
+    while (2 << depth) < directions.shape[0]:
+        depth += 1
+    level = 0
+    while level < depth and (ROWS_A_BUNDLE << (level + 1)) <= count:
+        level += 1
+    bundles = 1 << level
+    for b in range(bundles):
+        size = 1e-300
+        for j in range(len(coordinates)):
+            size += abs(directions[bundles + b, j]) * radius[j]
+        for j in range(len(coordinates)):
+            shape[b, j] = directions[bundles + b, j] * radius[j] / size
+        for q in range(BINS + 1):
+            turns[b, q] = 0.0
+    for position in range(count):
+        i = rows[position]
+        b = (codes[i] >> (depth - level)) - bundles
+        value = 0.0
+        reach = 0.0
+        for j in range(len(coordinates)):
+            v = planes[i, j]
+            value += v * centre[j]
+            reach += abs(v) * radius[j]
+        inverse = 1.0 / reach
+        apart = 1e-9
+        for j in range(len(coordinates)):
+            apart += abs(planes[i, j] * radius[j] * inverse - shape[b, j])
+        price = weight * planes[i, first]
+        for c in range(1, len(columns)):
+            price -= prices[c - 1] * planes[i, first + c]
+        helpful = max(price, 0.0)
+        place = value * inverse + 1.0
+        turns[b, 0] += price
+        turns[b, int(max(0.0, 0.5 * BINS * (place - apart)))] += helpful - price
+        turns[b, int(min(1.0 * BINS, 0.5 * BINS * (place + apart) + 1.0))] -= helpful
+    total = 0.0
+    for b in range(bundles):
+        running = 0.0
+        most = -np.inf
+        for q in range(BINS):
+            running += turns[b, q]
+            most = max(most, running)
+        total += most
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _infeasible(
+    planes, coordinates, columns, rows, count, centre, radius, codes, directions, sums, middle, low, high,
+    lower, upper, guess, violation, turns, shape,
+):  # fmt: skip
+    """Tell whether the bundles prove that no rule in the box meets the bounds of a step; also the guess for its parts.
+
+    The direction in which the centre misses the bounds is what is tried: all rules of the box may miss them there.
+    ``guess`` is the share of the plain range that the bundles are expected to leave.
+    """
+    n_values = lower.shape[0]
+    missed = 0.0
+    plain = 0.0
+    for c in range(n_values):
+        value = middle[1 + c]
+        violation[c] = max(value - upper[c], 0.0) + min(value - lower[c], 0.0)
+        missed += violation[c] * violation[c]
+        plain += violation[c] * (value - sums[1 + c] - (low[c] if violation[c] > 0.0 else high[c]))
+    if missed == 0.0 or missed <= HOPE * guess * plain:
+        return False, guess
+    scale = 1.0 / np.sqrt(missed)
+    least = 0.0
+    needed = 0.0
+    at_centre = 0.0
+    for c in range(n_values):
+        violation[c] *= scale
+        least += violation[c] * sums[1 + c]
+        at_centre += violation[c] * middle[1 + c]
+        if violation[c] != 0.0:
+            needed += violation[c] * (upper[c] if violation[c] > 0.0 else lower[c])
+    least -= _bundled(
+        planes, coordinates, columns, rows, count, centre, radius, codes, directions, 0.0, violation, turns, shape
+    )
+    return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
+
+
+@njit(cache=True, nogil=True)
+def _side_to_halve(planes, coordinates, rows, count, radius, shares):
+    """Return the side of a box that its open rows owe most of their reach to: halving it decides the most of them."""
+    shares[:] = 0.0
+    for position in range(0, count, max(1, count // ROWS_FOR_SHARES)):
+        i = rows[position]
+        reach = 0.0
+        for j in range(len(coordinates)):
+            reach += abs(planes[i, j]) * radius[j]
+        for j in range(len(coordinates)):
+            shares[j] += abs(planes[i, j]) * radius[j] / reach
+    return np.argmax(shares)
+
+
+@njit(cache=True, nogil=True)
 def branch(
-    planes, coordinates, columns, every, basis, scale, lower, upper, leaf_size, meeting_size, target, budget,
-    node_budget, stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound, pool, height,
-    best_utility, best_point, left_behind, scratch,
+    planes, coordinates, columns, every, codes, directions, basis, scale, lower, upper, leaf_size, meeting_size,
+    target, budget, node_budget, stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound,
+    stack_guess, pool, height, best_utility, best_point, left_behind, scratch,
 ):  # fmt: skip
     """Branch and bound, depth first, until the stack is empty or a budget, of row visits or of boxes, is spent.
 
@@ -633,6 +819,12 @@ def branch(
     child_sums = np.zeros((2, n_values + 1))
     child_count = np.zeros(2, dtype=np.int64)
     child_bound = np.zeros(2)
+    child_guess = np.zeros((2, 2))
+    violation = np.zeros(n_values)
+    no_price = np.zeros(n_values)
+    shares = np.zeros(n_coordinates)
+    turns = np.zeros((directions.shape[1] // 2, BINS + 1))
+    shape = np.zeros((directions.shape[1] // 2, n_coordinates))
     nodes = 0
     visits = 0
     while height > 0:
@@ -654,11 +846,12 @@ def branch(
             continue
         children = 1 if whole else 2
         if not whole:
-            split = np.argmax(stack_radius[top])
+            split = _side_to_halve(planes, coordinates, pool[start:], count, stack_radius[top], shares)
         for child in range(children):
             child_centre[child] = stack_centre[top]
             child_radius[child] = stack_radius[top]
             child_sums[child] = stack_sums[top]
+            child_guess[child] = FADING * stack_guess[top]
             if not whole:
                 child_radius[child, split] *= 0.5
                 child_centre[child, split] += (child * 2 - 1) * child_radius[child, split]
@@ -686,10 +879,32 @@ def branch(
             )  # fmt: skip
             if nearest > RESOLUTION and child_centre[child, 0] > RESOLUTION:
                 _offer(middle[1:], middle[0], child_centre[child], lower, upper, best_utility, best_point)
-            child_bound[child] = _prune(
+            child_bound[child], last = _prune(
                 child_sums[child], gains, priced, low[child], high[child], multipliers, lower, upper,
                 best_utility, target, left_behind,
             )  # fmt: skip
+            if child_bound[child] > -np.inf and opened > OPEN_FOR_BUNDLES:
+                face = np.argmin(child_radius[child])
+                ahead = child_sums[child, 0] + gains - middle[0]
+                if middle[0] + HOPE * child_guess[child, 0] * ahead <= best_known + target:
+                    bundled = _bundled(
+                        planes, coordinates, columns, scratch[child], opened, child_centre[child],
+                        child_radius[child], codes[face], directions[face], 1.0, no_price, turns, shape,
+                    )  # fmt: skip
+                    visits += opened
+                    child_guess[child, 0] = max(0.05, (child_sums[child, 0] + bundled - middle[0]) / (ahead + 1e-300))
+                    child_bound[child], last = _prune(
+                        child_sums[child], min(gains, bundled), priced, low[child], high[child], multipliers, lower,
+                        upper, best_utility, target, left_behind,
+                    )  # fmt: skip
+                if last >= 0:
+                    hopeless, child_guess[child, 1] = _infeasible(
+                        planes, coordinates, columns, scratch[child], opened, child_centre[child],
+                        child_radius[child], codes[face], directions[face], child_sums[child], middle, low[child],
+                        high[child], lower[last], upper[last], child_guess[child, 1], violation, turns, shape,
+                    )  # fmt: skip
+                    if hopeless:
+                        child_bound[child] = -np.inf
             if child_bound[child] == -np.inf:
                 child_count[child] = 0
             elif opened <= leaf_size or (child_radius[child].max() < SMALL_RADIUS and opened <= meeting_size):
@@ -719,6 +934,7 @@ def branch(
             stack_radius[height] = child_radius[child]
             stack_sums[height] = child_sums[child]
             stack_bound[height] = child_bound[child]
+            stack_guess[height] = child_guess[child]
             stack_start[height] = start
             stack_count[height] = child_count[child]
             pool[start : start + child_count[child]] = scratch[child, : child_count[child]]

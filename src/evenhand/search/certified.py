@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
@@ -35,6 +36,9 @@ LEAF_SIZE = {2: 16, 3: 8}
 LEAF_SIZE_BEYOND = 6
 MEETING_SIZE = {2: 4096, 3: 32}
 MEETING_SIZE_BEYOND = 20
+DEPTH_OF_BUNDLES = {2: 5, 3: 7}
+DEPTH_OF_BUNDLES_BEYOND = 8
+FIRST_GUESS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,7 @@ class Certified:
             return Threshold().solve(problem)
         with notice_of_compilation(_kernels.branch):
             run = _Run(problem, self)
+            run.compile()
             if problem.dimension > 2:
                 run.start_locally(random_state)
             run.search()
@@ -120,7 +125,7 @@ class _Run:
         self.planes, self.scale, self.constant = _planes_of(problem)
         steps, k = len(problem.lower), problem.dimension
         every = np.arange(len(self.planes), dtype=np.int32)
-        self.shape = ((0,) * (k + 1), (0,) * (1 + problem.effects.shape[1]), every)
+        self.shape = ((0,) * (k + 1), (0,) * (1 + problem.effects.shape[1]), every, *_bundles_of(self.planes, k + 1))
         self.basis = problem.basis
         self.sizes = (LEAF_SIZE.get(k, LEAF_SIZE_BEYOND), MEETING_SIZE.get(k, MEETING_SIZE_BEYOND))
         self.known = _Known(steps, k + 1)
@@ -129,6 +134,12 @@ class _Run:
         self.seconds_allowed = (None if k <= 2 else SECONDS_BEYOND) if isinstance(limit, str) else limit
         self.nodes = 0
         self.finished = False
+
+    def compile(self) -> None:
+        """Look at no boxes, which compiles what has not been compiled yet: the budget is not for that."""
+        before = time.perf_counter()
+        _Stack(self).search([], self.known.copy(), 0.0, 1.0)
+        self.started += time.perf_counter() - before
 
     def start_locally(self, random_state: Any) -> None:
         """Let a local search find the first rules: what is better than them is all that is left to look for."""
@@ -239,6 +250,7 @@ class _Stack:
         self.start = np.zeros(height, dtype=np.int64)
         self.count = np.zeros(height, dtype=np.int64)
         self.bound = np.zeros(height)
+        self.guess = np.zeros((height, 2))
         self.pool = np.zeros(4 * n + 64, dtype=np.int32)
         self.scratch = np.zeros((2, n + 1), dtype=np.int32)
 
@@ -251,12 +263,13 @@ class _Stack:
         for height, (centre, radius) in enumerate(boxes):
             self.centre[height], self.radius[height], self.sums[height] = centre, radius, run.constant
             self.start[height], self.count[height], self.bound[height] = 0, -1, np.inf
+            self.guess[height] = FIRST_GUESS
         height = len(boxes)
         while True:
             code, height, nodes, _ = _kernels.branch(
                 run.planes, *run.shape, run.basis, run.scale, run.problem.lower, run.problem.upper, *run.sizes, target,
                 VISITS_A_TURN, run.nodes_left(), self.centre, self.radius, self.sums, self.start, self.count,
-                self.bound, self.pool, height, known.utility, known.point, known.left_behind, self.scratch,
+                self.bound, self.guess, self.pool, height, known.utility, known.point, known.left_behind, self.scratch,
             )  # fmt: skip
             run.nodes += nodes
             if code == _kernels.OUT_OF_ROOM:
@@ -296,6 +309,17 @@ def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
     merged = np.empty_like(rows)
     found = _kernels.merge_planes(rows, problem.dimension + 1, merged, constant)
     return np.ascontiguousarray(merged[:found]), scale, constant
+
+
+def _bundles_of(planes: FloatArray, n_coordinates: int) -> tuple[NDArray[np.int32], FloatArray]:
+    """Return, for each face, the bundle of each plane and the directions of the bundles, a tree of them."""
+    deepest = DEPTH_OF_BUNDLES.get(n_coordinates - 1, DEPTH_OF_BUNDLES_BEYOND)
+    depth = int(np.clip(np.log2(max(1, len(planes)) / _kernels.ROWS_A_BUNDLE), 0, deepest))
+    codes = np.zeros((n_coordinates, len(planes)), dtype=np.int32)
+    directions = np.zeros((n_coordinates, 2 << depth, n_coordinates))
+    for axis in range(n_coordinates):
+        _kernels.bundle_planes(planes, axis, depth, codes[axis], directions[axis])
+    return codes, directions
 
 
 def _scale(size: FloatArray) -> float:
