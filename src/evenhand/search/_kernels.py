@@ -227,6 +227,38 @@ def _classify(planes, coordinates, columns, rows, count, centre, radius, kept, s
 
 
 @njit(cache=True, nogil=True)
+def _classify_halves(planes, coordinates, columns, rows, count, centre, radius, split, kept, opened, sums):
+    """Do what ``_classify`` does for both halves of a box, in one pass."""
+    first = len(coordinates)
+    one = 0
+    two = 0
+    for position in range(count):
+        i = rows[position]
+        value = 0.0
+        reach = 0.0
+        for j in range(len(coordinates)):
+            v = planes[i, j]
+            value += v * centre[j]
+            reach += abs(v) * radius[j]
+        turn = 0.5 * radius[split] * planes[i, split]
+        reach -= abs(turn)
+        below = value - turn
+        above = value + turn
+        kept[0, one] = i
+        one += abs(below) < reach
+        kept[1, two] = i
+        two += abs(above) < reach
+        on_below = 1.0 if below >= reach else 0.0
+        on_above = 1.0 if above >= reach else 0.0
+        for c in range(len(columns)):
+            amount = planes[i, first + c]
+            sums[0, c] += on_below * amount
+            sums[1, c] += on_above * amount
+    opened[0] = one
+    opened[1] = two
+
+
+@njit(cache=True, nogil=True)
 def _measure(planes, coordinates, columns, rows, count, centre, multipliers, middle, low, high):
     """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
 
@@ -855,20 +887,21 @@ def branch(
             if not whole:
                 child_radius[child, split] *= 0.5
                 child_centre[child, split] += (child * 2 - 1) * child_radius[child, split]
-            if whole:
-                opened = _classify(
-                    planes, coordinates, columns, every, planes.shape[0], child_centre[child], child_radius[child],
-                    scratch[child], child_sums[child],
-                )  # fmt: skip
-                visits += planes.shape[0]
-            else:
-                opened = _classify(
-                    planes, coordinates, columns, pool[start:], count, child_centre[child], child_radius[child],
-                    scratch[child], child_sums[child],
-                )  # fmt: skip
-                visits += count
+        if whole:
+            visits += planes.shape[0]
+            child_count[0] = _classify(
+                planes, coordinates, columns, every, planes.shape[0], child_centre[0], child_radius[0], scratch[0],
+                child_sums[0],
+            )  # fmt: skip
+        else:
+            visits += count
+            _classify_halves(
+                planes, coordinates, columns, pool[start:], count, stack_centre[top], stack_radius[top], split, scratch,
+                child_count, child_sums,
+            )  # fmt: skip
+        for child in range(children):
             nodes += 1
-            child_count[child] = opened
+            opened = child_count[child]
             _multipliers_at(child_centre[child], scale, basis, lower, upper, multipliers)
             middle[:] = child_sums[child]
             low[child] = 0.0
