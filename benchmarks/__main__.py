@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-ALL = ("search", "metrics", "confidence")
+ALL = ("search", "metrics", "confidence", "onnx")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from evenhand._version import __version__
 
 if TYPE_CHECKING:
-    from evenhand import datasets, metrics, search
+    from evenhand import datasets, io, metrics, search
     from evenhand.audit import Audit, audit
     from evenhand.classifier import FairClassifier
     from evenhand.criteria import (
@@ -58,7 +58,7 @@ _HOMES = {
     "frontier": "frontier",
     "learn_rule": "learn",
 }
-_MODULES = ("datasets", "metrics", "search")
+_MODULES = ("datasets", "io", "metrics", "search")
 
 __all__ = [
     "Audit",
@@ -87,6 +87,7 @@ __all__ = [
     "audit",
     "datasets",
     "frontier",
+    "io",
     "learn_rule",
     "metrics",
     "search",

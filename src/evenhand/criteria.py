@@ -374,7 +374,7 @@ def check_tolerance(tolerance: float) -> float:
     return float(tolerance)
 
 
-_NAMES: dict[str, type[Criterion]] = {
+NAMES: dict[str, type[Criterion]] = {
     "demographic_parity": DemographicParity,
     "dp": DemographicParity,
     "equal_opportunity": EqualOpportunity,
@@ -406,9 +406,9 @@ def resolve(criterion: str | Criterion) -> Criterion:
     """
     if isinstance(criterion, Criterion):
         return criterion
-    if isinstance(criterion, str) and criterion.lower() in _NAMES:
-        return _NAMES[criterion.lower()]()
-    raise InputError(f"Unknown criterion {criterion!r}: use one of {sorted(_NAMES)!r}, or a criterion object.")
+    if isinstance(criterion, str) and criterion.lower() in NAMES:
+        return NAMES[criterion.lower()]()
+    raise InputError(f"Unknown criterion {criterion!r}: use one of {sorted(NAMES)!r}, or a criterion object.")
 
 
 def from_dict(data: Any) -> Criterion:

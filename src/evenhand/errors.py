@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 
@@ -41,6 +41,38 @@ class InfeasibleError(EvenhandError, ValueError):
 
 class RuleFormatError(EvenhandError, ValueError):
     """A text or file is not a rule that this version can read."""
+
+
+class ModelFormatError(EvenhandError, ValueError):
+    """A file is not a saved estimator that this version can read."""
+
+
+class UntrustedTypesError(ModelFormatError):
+    """A saved estimator names types that nobody has said to trust; nothing of it was built.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    names : sequence of str
+        The full names of the types.
+    """
+
+    def __init__(self, path: str, names: Sequence[str]) -> None:
+        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        super().__init__(
+            f"{path} names types that are not read without being asked for: {shown}. If you know them and trust"
+            " whoever wrote the file, give them to load as trusted=[...]."
+        )
+        self.names = tuple(names)
+
+
+class DisagreementError(EvenhandError):
+    """An exported model decides rows otherwise than Python does; nothing was written."""
+
+
+class AggregateFormatError(EvenhandError, ValueError):
+    """A file is not an aggregate that this version can read."""
 
 
 class MissingExtraError(EvenhandError, ImportError):

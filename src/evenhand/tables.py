@@ -32,6 +32,7 @@ FORMATS = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 BATCH_ROWS = 131_072
 LONGEST_NAME = 80
 SHOWN_NAMES = 12
@@ -214,7 +215,7 @@ def _open_csv(path: Path, columns: Sequence[str] | None, numbers: Sequence[str],
         column_types=types,
         include_columns=[name for name in columns if name in names] if columns is not None else [],
         strings_can_be_null=True,
-        null_values=[""] if verbatim else ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"],
+        null_values=[""] if verbatim else list(MISSING),
     )
     reading = pa_csv.ReadOptions(block_size=1 << 24)
 

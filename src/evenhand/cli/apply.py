@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -29,8 +29,9 @@ def apply(
     joint_score: list[str] | None = None,
     prefix: str = "",
     keep: Annotated[bool, Parameter(negative="--no-keep")] = True,
+    engine: Literal["duckdb", "spark"] | None = None,
 ) -> int:
-    """Decide every row of a table by a rule.
+    """Decide every row of a table by a rule, or by a whole classifier.
 
     evenhand apply rule.json new.parquet -o decided.parquet
 
@@ -42,7 +43,7 @@ def apply(
     Parameters
     ----------
     rule
-        The JSON file that `fit` wrote.
+        The JSON file that `fit` wrote, or the .skops file of `fit --features`.
     file
         A .csv, .parquet or .arrow table.
     output
@@ -57,13 +58,31 @@ def apply(
         Put this before the names of the new columns.
     keep
         Whether the table's own columns are written too.
+    engine
+        Decide in duckdb or spark instead; the file may then be a glob, and spark's output is a folder.
     """
     import evenhand as eh
     from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
+    from evenhand.errors import InputError
 
+    if rule.suffix.lower() == ".skops":
+        from evenhand.cli.apply_classifier import apply_classifier
+
+        if score or group_score or joint_score or engine:
+            raise InputError(
+                "A classifier computes its probabilities itself, in Python: leave out --score, --group-score,"
+                " --joint-score and --engine."
+            )
+        return apply_classifier(rule, file, output, prefix=prefix, keep=keep)
     learned = eh.Rule.from_json(out.read_text(rule))
+    if engine is not None:
+        from evenhand.cli.engine import apply as apply_by_engine
+
+        given = {"score": score, "group_score": group_score or [], "joint_score": joint_score or []}
+        apply_by_engine(engine, learned, file, output, prefix=prefix, keep=keep, **given)  # type: ignore[arg-type]
+        return PASS
     tables.format_of(output)
     named = which_columns(learned, tables.open_table(file), score, group_score or [], joint_score or [])
     needed = named.needed()
@@ -73,13 +92,13 @@ def apply(
     decider = Decider(learned, named, prefix, keep)
     schema = decider.schema(source)
     with tables.write_batches(output, schema) as writer, out.progress("deciding", source.rows) as advance:
-        for table in _ahead(decider, source.batches()):
+        for table in decided_ahead(decider, source.batches()):
             writer.write(table)
             advance(table.num_rows)
     return PASS
 
 
-def _ahead(decider: Decider, batches: Iterator[Any]) -> Iterator[Any]:
+def decided_ahead(decider: Decider, batches: Iterator[Any]) -> Iterator[Any]:
     """Decide batches in another thread while the ones before are written; only a few wait at any time."""
     start = 0
     waiting: list[Future[Any]] = []
@@ -170,18 +189,23 @@ class Decider:
         own = list(source.schema) if self.keep else []
         return pa.schema([*own, *(pa.field(name, kind) for name, kind in zip(self.names, kinds, strict=True))])
 
+    def probabilities(self, batch: Any) -> tuple[Any, Any]:
+        """Return the probabilities that a batch holds."""
+        from evenhand import tables
+
+        read = {name: tables.numbers_of(batch, name) for name in self.named.needed()}
+        return read[self.named.score], {name: entry.stack(read, name) for name, entry in self.named.groups.items()}
+
     def decide(self, batch: Any, start: int) -> Any:
         """Return a batch with its decisions as a table; ``start`` is the number of rows before it."""
         import numpy as np
         import pyarrow as pa
 
-        from evenhand import scores, tables
+        from evenhand import scores
         from evenhand.errors import InputError
 
         try:
-            read = {name: tables.numbers_of(batch, name) for name in self.named.needed()}
-            p_y = read[self.named.score]
-            p_group = {name: entry.stack(read, name) for name, entry in self.named.groups.items()}
+            p_y, p_group = self.probabilities(batch)
             fair = self.rule.decision_function(p_y, p_group)
             bias = self.rule.bias_scores(p_y, p_group)
         except InputError as error:

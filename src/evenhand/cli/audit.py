@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from evenhand.criteria import Criterion
+from typing import Any
 
 
 def audit(
@@ -46,7 +43,9 @@ def audit(
     decision
         The column of decisions, instead of a score.
     criterion
-        What to judge: dp, eo, eop or pe (or their full names); several times for several. All by default.
+        What to judge: dp, eo, eop or pe (or their full names), selection_ratio:0.8, minimum_rate:tpr:0.7 or
+        budget:0.2; several times for several; all parities by default. dp:0.02 has a tolerance of its own;
+        dp@sex speaks of one attribute, dp@sex,race of the two crossed.
     tolerance
         The largest gap that passes.
     confidence
@@ -69,6 +68,7 @@ def audit(
     from evenhand import tables
     from evenhand.audit import audit as audit_decisions
     from evenhand.cli import FAIL, INSUFFICIENT, PASS, columns, output
+    from evenhand.cli.criterion import combine
     from evenhand.errors import InputError
 
     if (score is None) == (decision is None):
@@ -89,7 +89,7 @@ def audit(
     if y is not None and score is not None:
         y, positive = y == positive, True
     options: dict[str, Any] = {
-        "criterion": combine(criterion),
+        "criterion": combine(criterion, sensitive),
         "tolerance": tolerance,
         "confidence": confidence,
         "pos_label": positive,
@@ -112,13 +112,3 @@ def audit(
             output.say(f"\nThe report is in {report}")
     outcomes = {verdict.outcome for verdict in found.verdicts}
     return FAIL if "fail" in outcomes else INSUFFICIENT if "insufficient evidence" in outcomes else PASS
-
-
-def combine(names: list[str] | None) -> Criterion | None:
-    """Return the criterion that all the named ones make together."""
-    import functools
-    import operator
-
-    from evenhand.criteria import resolve
-
-    return functools.reduce(operator.and_, map(resolve, names)) if names else None

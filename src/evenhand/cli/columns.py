@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand import tables
+from evenhand.criteria import Criterion, write_out
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, factorize, read_labels
+from evenhand.inputs import FloatArray, cross_attributes, factorize, read_labels, read_sensitive
 
 Groups = Mapping[str, tuple[Hashable, ...]]
 Cell = tuple[str, int | None, int]
@@ -114,16 +115,22 @@ def read_scored(
     joint_score: Sequence[str],
     weight: str | None = None,
     pos_label: str | None = None,
+    criterion: Criterion | None = None,
 ) -> Scored:
-    """Read the labels, groups and probabilities of a table."""
+    """Read the labels, groups and probabilities of a table.
+
+    A criterion says of which attributes probabilities are needed, crossed ones included; without one they are
+    needed of all.
+    """
     table, y, positive, columns = read_truth(path, label, sensitive, [score, weight], pos_label)
     assert y is not None
     groups = {name: factorize(values, f"the column {name!r}")[0] for name, values in columns.items()}
     classes = read_labels(y, positive)[1]
     source = tables.open_table(path)
-    found = match_columns(group_score, joint_score, groups, classes, source.names)
+    speaks = groups if criterion is None else _spoken_of(criterion, groups, columns, len(y))
+    found = match_columns(group_score, joint_score, speaks, classes, source.names)
     needed = [name for entry in found.values() for name in entry.named()]
-    probabilities = tables.read_table(path, needed)
+    probabilities = tables.read_table(path, needed) if needed else table
     read = {name: tables.numbers_of(probabilities, name) for name in needed}
     return Scored(
         y=y,
@@ -135,6 +142,17 @@ def read_scored(
         pos_label=positive,
         columns={"score": score, "groups": {name: entry.to_dict() for name, entry in found.items()}},
     )
+
+
+def _spoken_of(criterion: Criterion, groups: Groups, columns: Mapping[str, NDArray[Any]], n: int) -> Groups:
+    """Return the groups of the attributes that a criterion needs probabilities of."""
+    members = dict(groups)
+    if criterion.intersections:
+        attributes = read_sensitive(columns, n, missing="ignore")
+        for crossed in criterion.intersections:
+            members[crossed.name] = cross_attributes(attributes, crossed.attributes).groups
+    events = write_out(criterion, members).events
+    return {name: members[name] for name in dict.fromkeys(e.attribute for e in events if e.attribute is not None)}
 
 
 def match_columns(
@@ -169,7 +187,8 @@ def _spellings(groups: Groups, classes: tuple[Hashable, Hashable] | None) -> dic
     found: dict[str, list[Cell]] = {}
     for attribute, members in groups.items():
         for index, group in enumerate(members):
-            cells = [(None, str(group))] if classes is None else [(k, f"{classes[k]},{group}") for k in (0, 1)]
+            name = " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+            cells = [(None, name)] if classes is None else [(k, f"{classes[k]},{name}") for k in (0, 1)]
             for label, text in cells:
                 for spelling in (text, f"{attribute}:{text}"):
                     found.setdefault(spelling, []).append((attribute, label, index))
@@ -209,8 +228,9 @@ def _complete(
     absent = [place for place in range(size) if place not in cells]
     if len(absent) > 1 or not cells:
         option, n = "--joint-score" if joint else "--group-score", len(members)
+        names = [" & ".join(map(str, group)) if isinstance(group, tuple) else str(group) for group in members]
         wanted = [
-            f"{option} '{f'{classes[place // n]},' if joint else ''}{members[place % n]}=COLUMN'" for place in absent
+            f"{option} '{f'{classes[place // n]},' if joint else ''}{names[place % n]}=COLUMN'" for place in absent
         ]
         hint = (
             ""

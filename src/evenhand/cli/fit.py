@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from evenhand.cli.columns import Scored
+    from evenhand.criteria import Criterion
     from evenhand.frontier import Frontier
     from evenhand.rule import Rule
 
@@ -45,8 +46,8 @@ class ScoreColumns:
     ignore_missing: bool = False
     "Rows of unknown group count for accuracy and for no group; otherwise they are an error."
 
-    def read(self, path: Path) -> Scored:
-        """Read them from a table."""
+    def read(self, path: Path, criterion: Criterion | None = None) -> Scored:
+        """Read them from a table; the criterion says of which attributes probabilities are needed."""
         from evenhand.cli.columns import read_scored
         from evenhand.errors import InputError
 
@@ -61,6 +62,7 @@ class ScoreColumns:
             joint_score=self.joint_score,
             weight=self.weight,
             pos_label=self.pos_label,
+            criterion=criterion,
         )
 
     def options(self, data: Scored) -> dict[str, Any]:
@@ -86,7 +88,9 @@ def fit(
     features: list[str] | None = None,
     test: Path | None = None,
     report: Path | None = None,
+    card: Path | None = None,
     seed: int = 0,
+    engine: Literal["duckdb", "spark"] | None = None,
 ) -> int:
     """Learn the most accurate rule that meets a criterion, from columns of probabilities.
 
@@ -106,7 +110,9 @@ def fit(
     output
         Write the rule to this file, as JSON. With --features: the whole classifier, as .skops.
     criterion
-        dp, eo, eop or pe (or their full names); several times for several at once. dp by default.
+        dp, eo, eop or pe (or their full names), selection_ratio:0.8, minimum_rate:tpr:0.7 or budget:0.2; several
+        times for several at once; dp by default. dp:0.02 has a tolerance of its own; dp@sex speaks of one
+        attribute, dp@sex,race of the two crossed.
     tolerance
         The largest allowed difference of rates.
     search
@@ -121,17 +127,37 @@ def fit(
         Judge the rule on this table, whose rows took no part, instead of on the rows it was learnt from.
     report
         Write an HTML report to this file.
+    card
+        Write a model card, as Markdown, to this file.
     seed
         For everything that is drawn at random.
+    engine
+        Learn where the data is, for tables that do not fit in memory: duckdb on one machine, spark on a cluster.
     """
     from evenhand.cli import PASS
     from evenhand.cli import output as out
-    from evenhand.cli.audit import combine
+    from evenhand.cli.criterion import combine
+    from evenhand.criteria import write_out
     from evenhand.errors import InputError
     from evenhand.learn import learn_rule
 
-    wanted = combine(criterion or ["demographic_parity"])
+    wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
+    if engine is not None:
+        if output is None or features or test or report or card or confidence is not None:
+            raise InputError(
+                "--engine learns a rule and writes it with --output; --features, --test, --report, --card and"
+                " --confidence are for tables that fit in memory."
+            )
+        from evenhand.cli import engine as engines
+
+        found = engines.learn(
+            engine, file, columns, criterion=wanted, tolerance=tolerance, search=search, costs=costs, random_state=seed
+        )
+        out.say(engines.summary(found))
+        out.write_text(output, found.to_json())
+        out.say(f"\nThe rule is in {output}")
+        return PASS
     if features:
         from evenhand.cli.train import train
 
@@ -141,15 +167,18 @@ def fit(
             features,
             output,
             criterion=wanted,
+            test=test,
+            report=report,
+            card=card,
             tolerance=tolerance,
             search=search,
             confidence=confidence,
             costs=costs,
             random_state=seed,
         )
-    if output is None and report is None:
+    if output is None and report is None and card is None:
         raise InputError("Say where the rule goes, with --output rule.json.")
-    data = columns.read(file)
+    data = columns.read(file, wanted)
     options = {
         **columns.options(data),
         "criterion": wanted,
@@ -168,7 +197,7 @@ def fit(
         **options,
     )
     rule = dataclasses.replace(rule, learned_from={**rule.learned_from, "columns": data.columns})
-    judged = data if test is None else columns.read(test)
+    judged = data if test is None else columns.read(test, wanted)
     out.say(
         _before_and_after(rule, judged, columns, "held-out rows" if test else "the rows it was learnt from"),
         verdicts=True,
@@ -179,7 +208,8 @@ def fit(
     if report is not None:
         from evenhand.report import summarize, write_report
 
-        along = rule if confidence is not None else _with_tolerance(data, tolerance, seed, options)
+        moves = write_out(wanted, rule.groups).moves
+        along = _with_tolerance(data, tolerance, seed, options) if confidence is None and moves else rule
         source = {**out.provenance(test or file)}
         if test is not None:
             source["learnt from"] = f"{file.name}, {len(data.p_y):,} rows"
@@ -197,6 +227,22 @@ def fit(
         )
         write_report(summary, report)
         out.say(f"The report is in {report}")
+    if card is not None:
+        from evenhand.report import rule_card
+
+        text = rule_card(
+            rule,
+            judged.y,
+            judged.sensitive,
+            judged.p_y,
+            judged.p_group,
+            held_out=test is not None,
+            data=file.name,
+            provenance=out.provenance(test or file),
+            **columns.options(judged),
+        )
+        out.write_text(card, text)
+        out.say(f"The model card is in {card}")
     return PASS
 
 
@@ -283,7 +329,9 @@ def frontier(
     columns
         Where the labels, groups and probabilities are.
     criterion
-        dp, eo, eop or pe (or their full names); several times for several at once. dp by default.
+        dp, eo, eop or pe (or their full names), selection_ratio:0.8, minimum_rate:tpr:0.7 or budget:0.2; several
+        times for several at once; dp by default. dp:0.02 has a tolerance of its own; dp@sex speaks of one
+        attribute, dp@sex,race of the two crossed.
     tolerances
         The tolerances; several times for several. By default from 0 to the gap of the model alone.
     output
@@ -304,14 +352,15 @@ def frontier(
     from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
-    from evenhand.cli.audit import combine
+    from evenhand.cli.criterion import combine
     from evenhand.errors import InputError
     from evenhand.frontier import frontier as draw_frontier
 
-    data = columns.read(file)
+    wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
+    data = columns.read(file, wanted)
     options = {
         **columns.options(data),
-        "criterion": combine(criterion or ["demographic_parity"]),
+        "criterion": wanted,
         "groups": data.groups,
     }
     options["costs"] = costs

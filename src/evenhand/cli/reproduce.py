@@ -11,23 +11,66 @@ from cyclopts import Parameter
 def reproduce(
     *names: str,
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("evenhand-experiments"),
+    list_all: Annotated[bool, Parameter(name="--list")] = False,
+    quick: bool = False,
+    seeds: int = 3,
+    data: Path | None = None,
+    clip: str = "openai/clip-vit-base-patch32",
+    weights: str = "microsoft/resnet-18",
+    device: str = "cpu",
+    jobs: int = 1,
 ) -> int:
     """Make the paper's figures and tables again; without names, list them.
+
+    A run that was stopped goes on where it was when the same command is given again.
 
     Parameters
     ----------
     names
-        The experiments.
+        The experiments, or "all" for those that need no other data than evenhand finds by itself.
     output
-        The directory for what they write.
+        The directory for what they write: one directory for each experiment.
+    list_all
+        List the experiments: name, part of the paper, what each needs.
+    quick
+        Few rows and few epochs, to see that everything runs. The numbers mean nothing.
+    seeds
+        Independent repetitions.
+    data
+        The directory of CelebA, for celeba-eo and clip; corrupted and regularised use it if it is given.
+    clip
+        A directory with CLIP's weights, or a name in the Hugging Face cache.
+    weights
+        A directory with ResNet-18's ImageNet weights, or a name in the Hugging Face cache.
+    device
+        torch's name of the device for images.
+    jobs
+        Pieces to compute at the same time.
     """
-    import importlib
+    import sys
 
-    from evenhand.errors import InputError
+    from evenhand import experiments
+    from evenhand.cli import PASS
+    from evenhand.cli import output as out
 
-    try:
-        experiments = importlib.import_module("evenhand.experiments")
-    except ImportError:
-        raise InputError("This installation of evenhand does not contain the paper's experiments.") from None
-    code: int = experiments.main([*names, "--output", str(output)])
-    return code
+    if list_all or not names:
+        rows = [[entry.name, entry.paper, entry.needs] for entry in experiments.EXPERIMENTS]
+        widths = [max(len(row[k]) for row in rows) for k in range(2)]
+        out.say("\n".join(f"{a.ljust(widths[0])}  {b.ljust(widths[1])}  {c}" for a, b, c in rows))
+        return PASS
+    chosen = [entry.name for entry in experiments.EXPERIMENTS if not entry.celeba] if names == ("all",) else names
+    for name in chosen:
+        experiments.find(name)
+    settings = experiments.Settings(
+        output=output, seeds=seeds, quick=quick, data=data, clip=clip, weights=weights, device=device, jobs=jobs
+    )
+    for name in chosen:
+
+        def progress(line: str, name: str = name) -> None:
+            print(f"evenhand: {name}: {line}", file=sys.stderr, flush=True)
+
+        files = experiments.reproduce(name, settings, command=out.command_line(), say=progress)
+        if quick:
+            out.say(f"{name}: QUICK RUN, its numbers mean nothing.")
+        out.say("\n".join(map(str, files)))
+    return PASS

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand import tables
 from evenhand.cli import output as out
 from evenhand.cli.columns import read_truth
+from evenhand.cli.features import Features
 from evenhand.errors import InputError
-from evenhand.inputs import read_labels
 
 if TYPE_CHECKING:
+    from evenhand.classifier import FairClassifier
     from evenhand.cli.fit import ScoreColumns
     from evenhand.criteria import Criterion
 
@@ -31,14 +31,12 @@ def train(
     output: Path | None,
     *,
     criterion: Criterion,
+    test: Path | None = None,
+    report: Path | None = None,
+    card: Path | None = None,
     **options: Any,
 ) -> int:
-    """Train a fair classifier on columns of a table, and save it."""
-    from sklearn.compose import make_column_transformer
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OrdinalEncoder
-
+    """Train a fair classifier on columns of a table, judge it, and save it."""
     from evenhand.classifier import FairClassifier
 
     if output is None:
@@ -49,67 +47,106 @@ def train(
     names = [name for name in source.names if name not in used] if list(features) == [ALL_OTHERS] else list(features)
     if columns.label in names:
         raise InputError(f"The label {columns.label!r} cannot be a feature.")
-    table, y, positive, sensitive = read_truth(
-        file, columns.label, columns.sensitive, [*names, columns.weight], columns.pos_label
-    )
+    wanted = [*names, columns.weight]
+    table, y, positive, sensitive = read_truth(file, columns.label, columns.sensitive, wanted, columns.pos_label)
     assert y is not None
-    X, text = feature_matrix(table, names)
+    found = Features.of(table, names)
+    fair = FairClassifier(_model(found, options["random_state"]), criterion=criterion, pos_label=positive, **options)
+    weight = None if columns.weight is None else tables.numbers_of(table, columns.weight)
+    fair.fit(found.matrix(table), y, sensitive_features=sensitive, sample_weight=weight)
+    origin = {"columns": found.to_dict(), "data": {"name": file.name, "sha256": tables.sha256_of(file)}}
+    fair.rule_ = dataclasses.replace(fair.rule_, learned_from={**fair.rule_.learned_from, **origin})
+    out.say(f"Trained on {len(y):,} rows and {len(names)} features, cross-fitted.\n")
+    _judge(fair, found, columns, file, test, report, card)
+    out.say(save(fair))
+    return 0
+
+
+def _model(features: Features, seed: int) -> Any:
+    from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OrdinalEncoder
+
+    text = features.places_of_text
     known = OrdinalEncoder(
         handle_unknown="use_encoded_value",
         unknown_value=np.nan,
         encoded_missing_value=np.nan,
         max_categories=MOST_CATEGORIES,
     )
-    model = make_pipeline(
+    return make_pipeline(
         make_column_transformer((known, text), remainder="passthrough"),
-        HistGradientBoostingClassifier(
-            categorical_features=list(range(len(text))) or None, random_state=options["random_state"]
-        ),
+        HistGradientBoostingClassifier(categorical_features=list(range(len(text))) or None, random_state=seed),
     )
-    fair = FairClassifier(model, criterion=criterion, **options)
-    weight = None if columns.weight is None else tables.numbers_of(table, columns.weight)
-    positive_rows = read_labels(y, positive)[0]
-    fair.fit(X, positive_rows.astype(np.int64), sensitive_features=sensitive, sample_weight=weight)
-    out.say(f"Trained on {len(X):,} rows and {len(names)} features, cross-fitted.")
-    out.say(f"On these rows: accuracy {fair.rule_.solution_.utility:.4f}, {fair.rule_.solution_.status}.")
-    out.say(save(fair))
-    return 0
 
 
-def _saver(output: Path) -> Any:
+def _judge(
+    fair: FairClassifier,
+    features: Features,
+    columns: ScoreColumns,
+    file: Path,
+    test: Path | None,
+    report: Path | None,
+    card: Path | None,
+) -> None:
+    """Say how the classifier does, on rows of their own or on the cross-fitted ones; write report and card."""
+    from evenhand.cli.fit import before_and_after_text
+    from evenhand.criteria import write_out
+    from evenhand.report import model_card, summarize, write_report
+
+    rows: tuple[Any, ...] = ()
+    if test is not None:
+        wanted = [*features.names, columns.weight]
+        table, y, _, groups = read_truth(test, columns.label, columns.sensitive, wanted, columns.pos_label)
+        weight = None if columns.weight is None else tables.numbers_of(table, columns.weight)
+        rows = (features.matrix(table), y, groups)
+        judged = (y, groups, *fair._read_probabilities(rows[0], None))
+    else:
+        held = fair.held_out_
+        judged, weight = (held.y, held.sensitive_features, held.p_y, held.p_group), held.sample_weight
+    options: dict[str, Any] = {
+        "tolerance": fair.tolerance,
+        "pos_label": fair.rule_.classes[1],
+        "held_out": test is not None,
+        "sample_weight": weight,
+    }
+    where = "held-out rows" if test is not None else "the rows it was learnt from, cross-fitted"
+    out.say(before_and_after_text(summarize(*judged, fair.rule_, **options), where) + "\n", verdicts=True)
+    source: dict[str, Any] = out.provenance(test or file)
+    if test is not None:
+        source["learnt from"] = file.name
+    if report is not None:
+        assert fair.rule_.criterion is not None
+        moves = write_out(fair.rule_.criterion, fair.rule_.groups).moves
+        along = fair.frontier_ if fair.confidence is None and moves else fair.rule_
+        title = f"Fair decisions for {(test or file).name}"
+        write_report(summarize(*judged, along, title=title, provenance=source, **options), report)
+        out.say(f"The report is in {report}")
+    if card is not None:
+        text = model_card(fair, *rows, sample_weight=weight, data=file.name, provenance=source)
+        out.write_text(card, text)
+        out.say(f"The model card is in {card}")
+
+
+def _saver(output: Path) -> Callable[[FairClassifier], str]:
     """Return a function that saves a classifier and says so; raise before any training where it could not."""
     if output.suffix.lower() == ".json":
 
-        def save_rule(fair: Any) -> str:
+        def save_rule(fair: FairClassifier) -> str:
             out.write_text(output, fair.rule_.to_json())
             return f"The rule is in {output}; the models are not saved (a .skops file holds both)."
 
         return save_rule
-    try:
-        saving = importlib.import_module("evenhand.io")
-    except ImportError:
-        raise InputError(
-            f"{output}: this installation cannot save a classifier. Name a .json file for the rule alone."
-        ) from None
+    if output.suffix.lower() != ".skops":
+        raise InputError(f"{output}: name a .skops file for the whole classifier, or a .json file for the rule alone.")
+    from evenhand import io
+    from evenhand.io.archive import skops_io
 
-    def save_all(fair: Any) -> str:
-        saving.save(fair, output)
-        return f"The classifier is in {output}"
+    skops_io()
+
+    def save_all(fair: FairClassifier) -> str:
+        io.save(fair, output)
+        return f"The classifier is in {output}. It holds the labels and groups it was learnt from: treat it as data."
 
     return save_all
-
-
-def feature_matrix(table: Any, names: Sequence[str]) -> tuple[NDArray[Any], list[int]]:
-    """Return columns as an array of objects, and which of them are text."""
-    if not names:
-        raise InputError("There is no column left to train on: name them, with --features.")
-    X = np.empty((table.num_rows, len(names)), dtype=object)
-    text = []
-    for j, name in enumerate(names):
-        values = tables.values_of(table, name)
-        if values.dtype.kind in "biuf":
-            X[:, j] = values.astype(np.float64)
-        else:
-            text.append(j)
-            X[:, j] = values
-    return X, text

@@ -3,7 +3,8 @@
 :func:`summarize` computes and knows nothing of HTML; :func:`render_html` writes and computes nothing.
 """
 
+from evenhand.report.card import model_card, rule_card
 from evenhand.report.render import render_html, write_report
 from evenhand.report.summarize import SCHEMA, summarize
 
-__all__ = ["SCHEMA", "render_html", "summarize", "write_report"]
+__all__ = ["SCHEMA", "model_card", "render_html", "rule_card", "summarize", "write_report"]

@@ -13,10 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand import scores
 from evenhand._version import __version__
 from evenhand.audit import Audit, Estimate, GroupAudit, Verdict, audit
-from evenhand.criteria import Criterion
+from evenhand.criteria import Criterion, resolve
 from evenhand.errors import InputError
 from evenhand.frontier import Frontier
-from evenhand.inputs import Attribute, FloatArray, Missing, read_labels, read_probabilities, read_sensitive
+from evenhand.inputs import (
+    Attribute,
+    FloatArray,
+    Missing,
+    cross_attributes,
+    read_labels,
+    read_probabilities,
+    read_sensitive,
+)
 from evenhand.report.bias import picture_bias
 from evenhand.report.calibration import reliability
 from evenhand.rule import Rule, class_array
@@ -138,6 +146,8 @@ def summarize(
         "random_state": random_state,
     }
     rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label)
+    for crossed in () if criterion is None else resolve(criterion).intersections:
+        rows.attributes[crossed.name] = cross_attributes(rows.attributes, crossed.attributes)
     summary: dict[str, Any] = {
         "schema": SCHEMA,
         "title": title,

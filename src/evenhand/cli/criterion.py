@@ -1,0 +1,101 @@
+"""Criteria as they are written on the command line."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from evenhand import criteria
+from evenhand.criteria import Criterion, Intersection, MinimumRate, SelectionBudget, SelectionRatio
+from evenhand.errors import InputError
+from evenhand.tables import nearest
+
+_RATIO = ("selection_ratio", "ratio")
+_FLOOR = ("minimum_rate", "floor")
+_BUDGET = ("selection_budget", "budget")
+_NUMBER = r"\s*([0-9.eE+-]+)\s*"
+
+
+def combine(texts: Sequence[str] | None, attributes: Sequence[str] = ()) -> Criterion | None:
+    """Return the criterion that all the written ones make together."""
+    if not texts:
+        return None
+    return functools.reduce(operator.and_, (parse(text, attributes) for text in texts))
+
+
+def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
+    """Return the criterion that a text names.
+
+    Parameters
+    ----------
+    text : str
+        ``dp``, ``eo``, ``eop`` or ``pe``, or their full names, with a tolerance of their own as in ``dp:0.02``;
+        ``selection_ratio:0.8``; ``minimum_rate:tpr:0.7`` (or ``minimum_rate:tpr>=0.7``); ``budget:0.2``,
+        ``budget:0.1..0.2`` (or ``budget:<=0.2``, ``budget:>=0.1``). After it, ``@sex`` speaks of one attribute,
+        and ``@sex,race`` of the two crossed.
+    attributes : sequence of str, default=()
+        The attributes that there are.
+
+    Examples
+    --------
+    >>> from evenhand.cli.criterion import parse
+    >>> parse("minimum_rate:tpr:0.7@sex")
+    MinimumRate(attribute='sex', tolerance=None, rate='tpr', floor=0.7)
+    >>> parse("dp:0.02@sex,race", ["sex", "race"]).attribute
+    Intersection(attributes=('sex', 'race'))
+    """
+    head, at, where = text.partition("@")
+    name, colon, value = (part.strip() for part in head.partition(":"))
+    name = name.lower().replace("-", "_")
+    options: dict[str, Any] = {"attribute": _attribute(text, where, attributes)} if at else {}
+    if name in _RATIO:
+        return SelectionRatio(_number(text, value, "selection_ratio:0.8"), **options)
+    if name in _FLOOR:
+        found = re.fullmatch(rf"\s*([a-z_]+)\s*(?:>=|:|=){_NUMBER}", value)
+        if found is None:
+            raise InputError(f"--criterion {text!r}: write minimum_rate:tpr:0.7.")
+        return MinimumRate(found[1], _number(text, found[2], "minimum_rate:tpr:0.7"), **options)  # type: ignore[arg-type]
+    if name in _BUDGET:
+        return SelectionBudget(*_bounds(text, value), **options)
+    try:
+        plain = type(criteria.resolve(name))
+    except InputError:
+        known = [*criteria.NAMES, _RATIO[0], _FLOOR[0], _BUDGET[0]]
+        raise InputError(f"--criterion {text!r} is not known. {nearest(name, known)}") from None
+    if colon:
+        options["tolerance"] = _number(text, value, f"{name}:0.05")
+    return plain(**options)
+
+
+def _attribute(text: str, where: str, attributes: Sequence[str]) -> str | Intersection:
+    """Return the attribute after the sign @; a comma crosses attributes, unless it is part of a name."""
+    name = where.strip()
+    parts = [name] if name in attributes else [part.strip() for part in name.split(",")]
+    for part in parts:
+        if not part or (attributes and part not in attributes):
+            raise InputError(f"--criterion {text!r}: there is no --sensitive {part!r}. {nearest(part, attributes)}")
+    return parts[0] if len(parts) == 1 else Intersection(*parts)
+
+
+def _bounds(text: str, value: str) -> tuple[float, float]:
+    example = "budget:0.2 or budget:0.1..0.2"
+    for pattern, places in (
+        (rf"(?:<=)?{_NUMBER}", (None, 1)),
+        (rf">={_NUMBER}", (1, None)),
+        (rf"{_NUMBER}\.\.{_NUMBER}", (1, 2)),
+    ):
+        found = re.fullmatch(pattern, value)
+        if found is not None and ".." not in found[1]:
+            lower, upper = (None if place is None else _number(text, found[place], example) for place in places)
+            return 0.0 if lower is None else lower, 1.0 if upper is None else upper
+    raise InputError(f"--criterion {text!r}: write {example}.")
+
+
+def _number(text: str, value: str, example: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise InputError(f"--criterion {text!r}: write a number, as in {example}.") from None

@@ -1,0 +1,186 @@
+"""``--engine`` of ``fit`` and ``apply``: the same commands on tables that do not fit in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from evenhand import tables
+from evenhand.cli.columns import GroupColumns, match_columns, positive_label
+from evenhand.criteria import Criterion, write_out
+from evenhand.engines.recount import places
+from evenhand.engines.source import Source
+from evenhand.errors import InputError, MissingExtraError
+from evenhand.inputs import is_missing, sort_groups
+from evenhand.rule import Rule
+
+if TYPE_CHECKING:
+    from evenhand.cli.fit import ScoreColumns
+
+EngineName = Literal["duckdb", "spark"]
+
+
+def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -> Rule:
+    """Learn a rule from a table by an engine."""
+    if columns.score is None:
+        raise InputError("Say which column holds the probability of the positive label, with --score.")
+    engine, data = _open(name, file)
+    source: Source = engine.Table(data)
+    for column in (columns.label, *columns.sensitive):
+        if column not in source.names:
+            raise InputError(f"{file} has no column {column!r}. {tables.nearest(column, source.names)}")
+    criterion: Criterion = options["criterion"]
+    if criterion.intersections:
+        raise InputError("Crossed attributes are not for --engine on the command line: use evenhand.engines in Python.")
+    labels = _values(source, columns.label)
+    positive = positive_label(np.array(labels, dtype=object), columns.pos_label, columns.label)
+    negative = [label for label in labels if label != positive]
+    if len(negative) != 1:
+        raise InputError(f"The column {columns.label!r} must have two values; it has {labels[:6]!r}.")
+    groups = {attribute: _values(source, attribute) for attribute in columns.sensitive}
+    classes = (negative[0], positive)
+    events = write_out(criterion, groups).events
+    needed = {event.attribute: groups[event.attribute] for event in events if event.attribute is not None}
+    found = match_columns(columns.group_score, columns.joint_score, needed, classes, source.names)
+    rule: Rule = engine.learn_rule(
+        data,
+        y=columns.label,
+        sensitive_features=list(columns.sensitive),
+        p_y=columns.score,
+        p_group=_cells(found, groups, classes),
+        sample_weight=columns.weight,
+        pos_label=positive,
+        missing="ignore" if columns.ignore_missing else "raise",
+        **options,
+    )
+    return rule
+
+
+def apply(
+    name: EngineName,
+    rule: Rule,
+    file: Path,
+    output: Path,
+    *,
+    score: str | None,
+    group_score: Sequence[str],
+    joint_score: Sequence[str],
+    prefix: str,
+    keep: bool,
+) -> None:
+    """Decide every row of a table by an engine; the output appears whole or not at all."""
+    from evenhand.cli.apply import which_columns
+
+    kind = tables.format_of(output)
+    if kind == "arrow":
+        raise InputError(f"{output}: with --engine the output is .parquet or .csv.")
+    engine, data = _open(name, file)
+    listed = tables.Source(file, tuple(engine.Table(data).names), None, None, lambda: iter(()))
+    named = which_columns(rule, listed, score, group_score, joint_score)
+    cells = _cells(named.groups, rule.groups, rule.classes)
+    decided = engine.apply(rule, data, p_y=named.score, p_group=cells, prefix=prefix, keep=keep)
+    with engine.plain_errors():
+        if name == "duckdb":
+            with tables.whole_or_nothing(output) as temporary:
+                (decided.write_parquet if kind == "parquet" else decided.write_csv)(str(temporary))
+        else:
+            with _whole_folder(output) as temporary:
+                writer = decided.write.mode("overwrite")
+                writer.parquet(str(temporary)) if kind == "parquet" else writer.csv(str(temporary), header=True)
+
+
+def summary(rule: Rule) -> str:
+    """Return what a rule does on the rows it was learnt from, as text."""
+    from evenhand.cli.output import table_text
+
+    learned, solution = rule.learned_from, rule.solution_
+    assert rule.criterion is not None
+    name = "accuracy" if rule.costs == (1.0, 1.0) else "minus the mean cost"
+    rows = [[name, f"{solution.utility:.4f}", ""]]
+    bounds = write_out(rule.criterion, rule.groups).constraints
+    for bound, value in zip(bounds, solution.values, strict=True):
+        lower, upper = bound.bounds(rule.tolerance or 0.0)
+        rows.append([bound.name, f"{value:.4f}", f"between {lower:g} and {upper:g}"])
+    cells = learned["quantisation"]
+    return (
+        f"On the rows it was learnt from ({learned['rows']:,}), counted on the scores as they are:\n"
+        f"{table_text(['', 'fair', 'bounds'], rows)}\n"
+        f"Searched in {cells['cells']:,} cells of width {cells['step']:g}."
+    )
+
+
+def _open(name: EngineName, file: Path) -> tuple[Any, Any]:
+    if name == "duckdb":
+        from evenhand.engines import duckdb
+
+        return duckdb, str(file)
+    from evenhand.engines import spark
+
+    session = _session()
+    csv = file.suffix.lower() == ".csv"
+    with spark.plain_errors():
+        return spark, session.read.csv(str(file), header=True, inferSchema=True) if csv else session.read.parquet(
+            str(file)
+        )
+
+
+def _session() -> Any:
+    """Return the Spark session there is, or one of this machine's cores that listens to nobody else."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with warnings.catch_warnings():
+        # Spark speaks of versions of pandas, which is not used here.
+        warnings.simplefilter("ignore")
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError:
+            raise MissingExtraError("--engine spark", "pyspark", "engines") from None
+        builder = SparkSession.builder.appName("evenhand")
+        builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+        if "MASTER" not in os.environ and "PYSPARK_SUBMIT_ARGS" not in os.environ:
+            builder = builder.master("local[*]").config("spark.driver.bindAddress", "127.0.0.1")
+            builder = builder.config("spark.driver.host", "127.0.0.1")
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def _values(source: Source, column: str) -> tuple[Hashable, ...]:
+    return sort_groups(value for value in source.distinct(column) if not is_missing(value))
+
+
+def _cells(
+    found: Mapping[str, GroupColumns], groups: Mapping[str, Sequence[Hashable]], classes: tuple[Hashable, Hashable]
+) -> dict[str, dict[Hashable, str | None]]:
+    return {
+        name: dict(zip(places(tuple(groups[name]), classes, entry.joint), entry.columns, strict=True))
+        for name, entry in found.items()
+    }
+
+
+@contextlib.contextmanager
+def _whole_folder(target: Path) -> Iterator[Path]:
+    """Give a temporary folder beside the target, which takes its name if the block ends well and goes if not."""
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}.") from None
+    old = temporary.with_suffix(".old")
+    try:
+        yield temporary
+        if target.exists():
+            target.rename(old)
+        temporary.rename(target)
+    finally:
+        for left in (temporary, old):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)

@@ -1,0 +1,241 @@
+"""Rules and whole classifiers as ONNX files, for any runtime (extra ``onnx``).
+
+No export is written on trust: the graph is first run in onnxruntime and compared with Python, row by row. Every
+label must be the same. The fair margins may differ as much as they would if each probability were off by
+``PROBABILITY_SLACK``, which is what single precision inside a converted model costs; the rule itself, linear
+models, networks of scikit-learn and histogram gradient boosting compute in double precision, forests and
+MLP in single, as their operators have it. A graph that disagrees is refused with :class:`DisagreementError`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evenhand.classifier import FairClassifier
+from evenhand.errors import DisagreementError, InputError
+from evenhand.export.onnx_graph import Graph, add_rule, require
+from evenhand.export.onnx_models import ModelGraph, has_boosting
+from evenhand.inputs import FloatArray
+from evenhand.rule import Rule, class_array
+from evenhand.tables import whole_or_nothing
+
+PROBABILITY_SLACK = 1e-6
+RULE_OPSET, RULE_IR = 13, 8
+CHECKED_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the comparison with Python found: all labels equal, on so many rows.
+
+    Attributes
+    ----------
+    rows : int
+        The rows that were compared.
+    margin_difference : float
+        The largest difference of the fair margins.
+    """
+
+    rows: int
+    margin_difference: float
+
+
+def rule_to_onnx(
+    rule: Rule, path: str | os.PathLike[str], *, p_y: ArrayLike | None = None, p_group: Any = None
+) -> Agreement:
+    """Write a rule as an ONNX file: probabilities in, label and fair margin out.
+
+    The inputs are ``p_y``, doubles of shape (rows,), and ``p_group``, doubles of shape (rows, G), or (rows, 2,
+    G) where the rule needs p(Y, A | x); a rule about several attributes has ``p_group_NAME`` for each. The
+    outputs are ``label`` and ``fair_margin``, of shape (rows,). The rule's JSON is in the file's metadata, as
+    ``evenhand.rule``.
+
+    A graph does not check its input: where a probability is NaN, the margin is NaN and the label negative.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule.
+    path : path
+        The file; it appears when the comparison is over, whole or not at all.
+    p_y, p_group : default=None
+        Rows to compare on, as in :meth:`evenhand.Rule.decide`. ``None`` draws 10,000.
+
+    Returns
+    -------
+    Agreement
+        On how many rows it decides as Python does.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import evenhand as eh
+    >>> from evenhand.export.onnx import rule_to_onnx
+    >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rule_to_onnx(rule, Path(folder) / "rule.onnx")
+    Agreement(rows=10000, margin_difference=0.0)
+    """
+    columns = _sample_columns(rule) if p_y is None else _given_columns(rule, p_y, p_group)
+    graph = Graph()
+    graph.input("p_y", ["rows"])
+    joint = {name: array.ndim == 3 for name, array in columns.items() if name != ""}
+    edges = {}
+    for name in rule.attributes:
+        edge = group_input(rule, name)
+        size = len(rule.groups[name])
+        edges[name] = graph.input(edge, ["rows", 2, size] if joint[name] else ["rows", size])
+    add_rule(graph, rule, "p_y", edges, joint, rule.classes)
+    model = graph.model(opset=RULE_OPSET, ml_opset=None, ir_version=RULE_IR, metadata={"evenhand.rule": rule.to_json()})
+    p = columns.pop("")
+    feeds = {"p_y": p, **{edges[name]: array for name, array in columns.items()}}
+    margin = rule.decision_function(p, columns or None)
+    return _check_and_write(model, feeds, class_array(rule.classes), margin, 0.0, path)
+
+
+def group_input(rule: Rule, attribute: str) -> str:
+    """Return the name of the input that holds an attribute's probabilities."""
+    return "p_group" if len(rule.attributes) == 1 else f"p_group_{attribute}"
+
+
+def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sample: Any) -> Agreement:
+    """Write a whole classifier, its models and its rule, as one ONNX file.
+
+    X as an array is one input ``X``, doubles of shape (rows, features); X as a frame is an input for each
+    column, of shape (rows, 1), doubles or text. The outputs are ``label``, ``fair_margin`` (positive iff the label
+    is the positive one) and ``probability``, the base model's P(Y = positive | x). The models convert through
+    skl2onnx; histogram gradient boosting and :class:`evenhand.models.MLP`, on their own or at the end of a
+    Pipeline, are written here, because the stock converter would round the thresholds.
+
+    Parameters
+    ----------
+    fair : FairClassifier
+        Fitted. Frozen models are unwrapped, an ensemble is averaged.
+    path : path
+        The file; it appears when the comparison is over, whole or not at all.
+    X_sample : array or frame
+        Rows to compare on, the more the better: the validation set, or some days of production.
+
+    Returns
+    -------
+    Agreement
+        On how many rows it decides as Python does.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import evenhand as eh
+    >>> from evenhand.export.onnx import classifier_to_onnx
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> data = eh.datasets.make_zafar(600, random_state=0)
+    >>> fair = eh.FairClassifier(LogisticRegression(), tolerance=0.1, random_state=0)
+    >>> fair = fair.fit(data.X, data.y, sensitive_features=data.group)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     classifier_to_onnx(fair, Path(folder) / "fair.onnx", data.X).rows
+    600
+    """
+    if not isinstance(fair, FairClassifier):
+        raise InputError(f"classifier_to_onnx is for a FairClassifier; this is a {type(fair).__name__}.")
+    if fair.sensitive_at_predict:
+        raise InputError(
+            "This classifier decides with the sensitive attribute itself, which its ONNX graph would not know:"
+            " export its rule, with rule_to_onnx(fair.rule_, path), and give that the probabilities."
+        )
+    p_y, p_group = fair._read_probabilities(X_sample, None)
+    if not len(p_y):
+        raise InputError("X_sample has no rows: there is nothing to compare on.")
+    X = fair._features(X_sample)
+    models = fair._models
+    graph = ModelGraph(X, boosts=has_boosting(models))
+    edge = graph.probabilities(models.estimator, models.classes)
+    probability = graph.column(edge, models.positive_index)
+    groups, joint = {}, {}
+    for name, layout in models.layouts.items():
+        found = graph.probabilities(models.auxiliaries[name], layout.classes)
+        groups[name] = graph.arranged(found, layout)
+        joint[name] = layout.joint
+    classes = fair.classes_.tolist()
+    labels = [classes[1 - models.positive_index], classes[models.positive_index]]
+    add_rule(graph, fair.rule_, probability, groups, joint, labels)
+    graph.output("probability", probability, graph.onnx.TensorProto.DOUBLE, ["rows"])
+    model = graph.finish({"evenhand.rule": fair.rule_.to_json()})
+    margin = fair.rule_.decision_function(p_y, p_group or None)
+    form = fair.rule_.linear_form(joint=joint)
+    scale = form.slope + sum(float(np.abs(weights).sum()) for weights in form.columns.values())
+    ordered = fair.classes_[[1 - models.positive_index, models.positive_index]]
+    return _check_and_write(model, graph.feeds(X), ordered, margin, PROBABILITY_SLACK * scale, path)
+
+
+def _given_columns(rule: Rule, p_y: ArrayLike, p_group: Any) -> dict[str, FloatArray]:
+    """Return the probabilities by attribute, those of the label under the empty name."""
+    p = np.ascontiguousarray(p_y, dtype=np.float64)
+    columns = rule._read(p, p_group)
+    return {"": p, **{name: np.ascontiguousarray(array) for name, array in columns.items()}}
+
+
+def _sample_columns(rule: Rule) -> dict[str, FloatArray]:
+    """Return random probabilities, certain ones among them."""
+    rng = np.random.default_rng(0)
+    n = CHECKED_ROWS
+    found = {"": np.concatenate([[0.0, 1.0, 0.5], rng.random(n - 3)])}
+    for name in rule.attributes:
+        size = len(rule.groups[name])
+        cells = 2 * size if rule.needs_joint else size
+        array = np.concatenate([np.eye(cells), rng.dirichlet(np.ones(cells), n - cells)])
+        found[name] = array.reshape(n, 2, size) if rule.needs_joint else array
+    return found
+
+
+def _check_and_write(
+    model: Any,
+    feeds: Mapping[str, NDArray[Any]],
+    labels: NDArray[Any],
+    margin: FloatArray,
+    slack: float,
+    path: str | os.PathLike[str],
+) -> Agreement:
+    """Compare a graph with Python's fair margins, and write it where they agree."""
+    runtime = require("onnxruntime")
+    content = model.SerializeToString()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        label, fair = session.run(["label", "fair_margin"], dict(feeds))
+    except Exception as error:
+        reason = " ".join(str(error).split())[-300:]
+        raise InputError(f"onnxruntime cannot run this classifier, so nothing was written: {reason}") from None
+    expected = labels[(margin > 0.0).astype(np.intp)]
+    differ = np.flatnonzero(np.asarray(label).ravel() != expected)
+    difference = np.abs(fair - margin)
+    worst = int(np.argmax(difference))
+    if differ.size:
+        first = int(differ[0])
+        near = np.abs(margin[differ]).max() <= slack
+        remedy = (
+            " All of them are within rounding of the boundary: a model that converts in double precision, such as"
+            " a linear one or histogram gradient boosting, has none."
+            if near
+            else ""
+        )
+        raise DisagreementError(
+            f"The ONNX graph decides {differ.size} of {len(margin)} rows otherwise than Python, so nothing was"
+            f" written. The first is row {first}: {label[first]!r} with fair margin {fair[first]:.9g}, in Python"
+            f" {expected[first]!r} with {margin[first]:.9g}.{remedy}"
+        )
+    if not difference[worst] <= slack:
+        raise DisagreementError(
+            f"The ONNX graph's fair margin is off by {difference[worst]:.3g} in row {worst}, which is more than"
+            f" rounding explains ({slack:.3g}), so nothing was written: some model was not converted faithfully."
+        )
+    with whole_or_nothing(path) as temporary:
+        temporary.write_bytes(content)
+    return Agreement(len(margin), float(difference[worst]))

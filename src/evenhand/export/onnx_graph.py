@@ -1,0 +1,153 @@
+"""ONNX graphs node by node, in double precision: what the exports of rules and classifiers share."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand._version import __version__
+from evenhand.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from evenhand.rule import Rule
+
+ML = "ai.onnx.ml"
+
+
+def require(package: str) -> Any:
+    """Return one of the packages that the extra ``onnx`` installs."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise MissingExtraError("Exporting to ONNX", package.partition(".")[0], "onnx") from None
+
+
+class Graph:
+    """An ONNX graph that grows node by node; edges are names."""
+
+    def __init__(self) -> None:
+        self.onnx = require("onnx")
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: dict[str, Any] = {}
+        self._outputs: list[Any] = []
+        self._grafts = 0
+
+    def input(self, name: str, shape: Sequence[int | str], *, text: bool = False) -> str:
+        """Declare an input of doubles, or of text."""
+        kind = self.onnx.TensorProto.STRING if text else self.onnx.TensorProto.DOUBLE
+        self._inputs[name] = self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
+        return name
+
+    def output(self, name: str, edge: str, kind: int, shape: Sequence[int | str]) -> None:
+        """Declare an edge to be an output, under a name of its own."""
+        self._nodes.append(self.onnx.helper.make_node("Identity", [edge], [name]))
+        self._outputs.append(self.onnx.helper.make_tensor_value_info(name, kind, list(shape)))
+
+    def constant(self, value: Any) -> str:
+        """Return the edge of a constant."""
+        array = np.asarray(value)
+        name = f"constant_{len(self._constants)}"
+        helper = self.onnx.helper
+        if array.dtype.kind in "UO":
+            text = [str(entry).encode() for entry in array.ravel()]
+            self._constants.append(helper.make_tensor(name, self.onnx.TensorProto.STRING, array.shape, text))
+        else:
+            self._constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> Any:
+        """Add a node and return its output edge, or the list of them where there are several."""
+        names = [f"edge_{len(self._nodes)}_{k}" for k in range(outputs)]
+        self._nodes.append(self.onnx.helper.make_node(operator, inputs, names, domain=domain, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def cast(self, edge: str, kind: int) -> str:
+        """Add a conversion of numbers."""
+        converted: str = self.add("Cast", edge, to=kind)
+        return converted
+
+    def graft(self, model: Any) -> list[str]:
+        """Take over the nodes of another model whose inputs are edges of this graph; return its outputs."""
+        compose = require("onnx.compose")
+        self._grafts += 1
+        # Types of inner edges are left for the runtime to find: converters declare some of them wrongly.
+        renamed = compose.add_prefix(model, f"graft_{self._grafts}_", rename_inputs=False)
+        if renamed.functions:
+            raise InputError("A model converts to ONNX functions, which are not supported here.")
+        self._nodes.extend(renamed.graph.node)
+        self._constants.extend(renamed.graph.initializer)
+        return [output.name for output in renamed.graph.output]
+
+    def model(self, *, opset: int, ml_opset: int | None, ir_version: int, metadata: Mapping[str, str]) -> Any:
+        """Return the finished model, checked."""
+        helper = self.onnx.helper
+        graph = helper.make_graph(
+            self._nodes, "evenhand", list(self._inputs.values()), self._outputs, initializer=self._constants
+        )
+        versions = [helper.make_opsetid("", opset)]
+        versions += [] if ml_opset is None else [helper.make_opsetid(ML, ml_opset)]
+        model = helper.make_model(
+            graph,
+            opset_imports=versions,
+            ir_version=ir_version,
+            producer_name="evenhand",
+            producer_version=__version__,
+        )
+        helper.set_model_props(model, dict(metadata))
+        self.onnx.checker.check_model(model)
+        return model
+
+
+def add_rule(
+    graph: Graph, rule: Rule, p_y: str, p_group: Mapping[str, str], joint: Mapping[str, bool], labels: Sequence[Any]
+) -> None:
+    """Add the rule behind the edges of its probabilities, with the outputs ``label`` and ``fair_margin``.
+
+    The operations and their order are those of :meth:`evenhand.Rule.decision_function`, in double precision,
+    so that a runtime that follows IEEE 754 gives the same margin to the bit.
+    """
+    kinds = graph.onnx.TensorProto
+    form = rule.linear_form(joint=joint)
+    margin = graph.add("Add", graph.constant(form.intercept), graph.add("Mul", graph.constant(form.slope), p_y))
+    flat = graph.constant(np.array([-1], dtype=np.int64))
+    for attribute, edge in p_group.items():
+        weights = form.columns[attribute].ravel()
+        if joint[attribute]:
+            edge = graph.add("Reshape", edge, graph.constant(np.array([-1, len(weights)], dtype=np.int64)))
+        sizes = graph.constant(np.ones(len(weights), dtype=np.int64))
+        columns = graph.add("Split", edge, sizes, outputs=len(weights), axis=1)
+        total = None
+        for weight, column in zip(weights, columns, strict=True):
+            term = graph.add("Mul", graph.constant(float(weight)), column)
+            total = term if total is None else graph.add("Add", total, term)
+        assert total is not None
+        margin = graph.add("Sub", margin, graph.add("Reshape", total, flat))
+    positive = graph.add("Greater", margin, graph.constant(0.0))
+    label, kind = _add_label(graph, positive, labels)
+    graph.output("label", label, kind, ["rows"])
+    graph.output("fair_margin", margin, kinds.DOUBLE, ["rows"])
+
+
+def _add_label(graph: Graph, positive: str, labels: Sequence[Hashable]) -> tuple[str, int]:
+    """Return the edge of the labels, (negative, positive), and their type."""
+    kinds = graph.onnx.TensorProto
+    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    found = {type(label) for label in plain}
+    if found == {bool}:
+        return (positive if plain[1] else graph.add("Not", positive)), kinds.BOOL
+    constants: NDArray[Any]
+    if found == {int}:
+        constants, kind = np.array(plain, dtype=np.int64), kinds.INT64
+    elif found <= {int, float}:
+        constants, kind = np.array(plain, dtype=np.float64), kinds.DOUBLE
+    elif found == {str}:
+        constants, kind = np.array(plain, dtype=object), kinds.STRING
+    else:
+        raise InputError(f"ONNX cannot hold the labels {plain!r}: use text, numbers or booleans, of one type.")
+    edge: str = graph.add("Where", positive, graph.constant(constants[1]), graph.constant(constants[0]))
+    return edge, kind

@@ -1,0 +1,151 @@
+"""Whole fitted estimators in files that execute nothing when they are read (extra ``io``).
+
+A file is a skops archive with two additions: rules as JSON, and the networks of :mod:`evenhand.models` as
+safetensors. There is no pickle in it, and none is ever tried. It holds what the rule was learnt from, the labels,
+groups and probabilities of those rows, since ``with_tolerance`` and ``frontier_`` need them: treat it as you
+treat the data.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ModelFormatError, UntrustedTypesError
+from evenhand.io.allowed import ALLOWED, DENIED
+from evenhand.io.archive import Archive, pack, skops_io
+from evenhand.io.parts import put_back, set_aside
+from evenhand.io.trees import check_trees
+from evenhand.tables import whole_or_nothing
+
+__all__ = ["ALLOWED", "load", "save"]
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Save a fitted estimator of evenhand, with its models, to a file that :func:`load` reads.
+
+    Parameters
+    ----------
+    estimator : FairClassifier, or another estimator of evenhand
+        Fitted.
+    path : path
+        The file, usually ``.skops``. It appears whole or not at all.
+
+    Notes
+    -----
+    A model of a type that :func:`load` does not read by itself, such as one of LightGBM, is saved with a
+    warning that names what ``load`` has to be told to trust. What has no safe form is refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import evenhand as eh
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> data = eh.datasets.make_zafar(600, random_state=0)
+    >>> fair = eh.FairClassifier(LogisticRegression(), tolerance=0.1, random_state=0)
+    >>> fair = fair.fit(data.X, data.y, sensitive_features=data.group)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     eh.io.save(fair, Path(folder) / "fair.skops")
+    ...     again = eh.io.load(Path(folder) / "fair.skops")
+    >>> bool((again.decision_function(data.X) == fair.decision_function(data.X)).all())
+    True
+    """
+    sio = skops_io()
+    if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
+        raise InputError(
+            f"evenhand.io.save is for the estimators of evenhand; this is a {type(estimator).__name__}."
+            " skops.io.dump saves other estimators, and Rule.to_json a rule."
+        )
+    check_is_fitted(estimator)
+    bare, members = set_aside(estimator)
+    try:
+        tree = sio.dumps(bare)
+        extra = _untrusted(Archive(tree), ())
+    except EvenhandError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(
+            f"{type(estimator).__name__} has a part without a safe form ({type(error).__name__}: {reason})."
+            " Nothing was written; the rule alone can be kept with rule_.to_json()."
+        ) from error
+    with whole_or_nothing(path) as temporary:
+        pack(temporary, tree, members)
+    if extra:
+        warnings.warn(
+            f"{Path(path).name} names types that load reads only when told to: load(path, trusted={extra!r}).",
+            EvenhandWarning,
+            stacklevel=2,
+        )
+
+
+def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> Any:
+    """Return the estimator that :func:`save` wrote; nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    trusted : iterable of str or type, default=()
+        Further types that may be built, by their full names. Add one only if you trust both the type and
+        whoever wrote the file: a foreign type runs its own code when it is built.
+
+    Notes
+    -----
+    No code of the file's runs, and no forged tree leads out of memory. What is read may still decide badly: that a file
+    comes from whom you think is for a signature to say.
+
+    Returns
+    -------
+    estimator
+        It decides as the saved one did, to the bit, given the same versions of the models' libraries.
+
+    Raises
+    ------
+    UntrustedTypesError
+        The file names types that are neither in ``evenhand.io.ALLOWED`` nor in ``trusted``; ``names`` has
+        them. Nothing was built.
+    ModelFormatError
+        The file is not one that :func:`save` wrote, is damaged, or is of a newer version.
+    """
+    sio = skops_io()
+    archive = Archive.open(Path(path))
+    names = [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in trusted]
+    try:
+        if untrusted := _untrusted(archive, names):
+            raise UntrustedTypesError(str(path), untrusted)
+        estimator = sio.loads(archive.data, trusted=[*ALLOWED, *names])
+        put_back(estimator, archive.read)
+        check_trees([estimator])
+        _check_whole(estimator)
+    except EvenhandError:
+        raise
+    except MemoryError:
+        raise ModelFormatError(f"{path} asks for more memory than there is.") from None
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ModelFormatError(f"{path} is damaged: {reason or type(error).__name__}.") from error
+    return estimator
+
+
+def _untrusted(archive: Archive, trusted: Iterable[str]) -> list[str]:
+    """Return the types of an archive that are neither allowed nor trusted by the caller."""
+    unknown = set(skops_io().get_untrusted_types(data=archive.data)) - ALLOWED
+    return sorted((unknown | (archive.names() & DENIED)) - set(trusted))
+
+
+def _check_whole(estimator: Any) -> None:
+    from evenhand.classifier import FairClassifier
+    from evenhand.rule import Rule
+
+    if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
+        raise ModelFormatError(f"The file holds a {type(estimator).__name__}, not an estimator of evenhand.")
+    if isinstance(estimator, FairClassifier) and not isinstance(vars(estimator).get("rule_"), Rule):
+        raise ModelFormatError("The file holds a classifier without a rule.")

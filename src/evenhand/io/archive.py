@@ -1,0 +1,130 @@
+"""The file itself: a zip archive that is looked through before anything in it is read.
+
+Members are not compressed, so an archive cannot be larger inside than outside, and nothing is ever unpacked
+to disk, so a member's name leads nowhere.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+
+from evenhand._version import __version__
+from evenhand.errors import MissingExtraError, ModelFormatError
+
+FORMAT = "evenhand-estimator"
+VERSION = 1
+ABOUT = "evenhand.json"
+_MEMBER = re.compile(
+    r"evenhand\.json|schema\.json|\d{1,20}\.(npy|npz)|rules/\d{1,9}\.json|networks/\d{1,9}\.(safetensors|json)"
+)
+
+
+def skops_io() -> Any:
+    """Return skops.io, or say which extra has it."""
+    try:
+        import skops.io
+    except ImportError:
+        raise MissingExtraError("Saving and loading classifiers", "skops", "io") from None
+    return skops.io
+
+
+def pack(path: Path, tree: bytes, members: dict[str, bytes]) -> None:
+    """Write a skops archive and what belongs beside it as one archive."""
+    about = {
+        "format": FORMAT,
+        "version": VERSION,
+        "versions": {
+            "evenhand": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+        },
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as target, zipfile.ZipFile(io.BytesIO(tree)) as source:
+        target.writestr(ABOUT, json.dumps(about, indent=2))
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+        for name, content in members.items():
+            target.writestr(name, content)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive whose members have been looked through."""
+
+    data: bytes
+
+    @classmethod
+    def open(cls, path: Path) -> Archive:
+        """Read a file and check that it is an archive that :func:`pack` could have written."""
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise ModelFormatError(f"{path}: there is no such file.") from None
+        except OSError as error:
+            raise ModelFormatError(f"{path} cannot be read: {error.strerror}.") from None
+        archive = cls(data)
+        try:
+            archive._check(path)
+        except ModelFormatError:
+            raise
+        except Exception as error:
+            raise ModelFormatError(
+                f"{path} is not a file of evenhand.io.save, or was cut off: {' '.join(str(error).split())[:200]}."
+            ) from None
+        return archive
+
+    def read(self, name: str) -> bytes:
+        """Return a member's bytes."""
+        with zipfile.ZipFile(io.BytesIO(self.data)) as source:
+            return source.read(name)
+
+    def names(self) -> set[str]:
+        """Return the full name of every type that the archive names, trusted or not."""
+        waiting = [json.loads(self.read("schema.json"))]
+        found = set()
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, dict):
+                if "__class__" in node:
+                    found.add(f"{node.get('__module__')}.{node['__class__']}")
+                waiting.extend(node.values())
+            elif isinstance(node, list):
+                waiting.extend(node)
+        return found
+
+    def _check(self, path: Path) -> None:
+        with zipfile.ZipFile(io.BytesIO(self.data)) as source:
+            members = source.infolist()
+            names = [member.filename for member in members]
+            if ABOUT not in names:
+                raise ModelFormatError(f"{path} was not written by evenhand.io.save.")
+            for member in members:
+                if not _MEMBER.fullmatch(member.filename):
+                    raise ModelFormatError(f"{path} has a member {member.filename[:80]!r}, which has no place here.")
+                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                    raise ModelFormatError(
+                        f"{path} has a compressed or encrypted member: evenhand.io.save writes none."
+                    )
+            if len(set(names)) != len(names) or sum(member.file_size for member in members) > len(self.data):
+                raise ModelFormatError(f"{path} claims to be larger inside than outside, or repeats a member.")
+            about = json.loads(source.read(ABOUT))
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise ModelFormatError(f"{path} was not written by evenhand.io.save.")
+        version = about.get("version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise ModelFormatError(f"{path} has the version {version!r}; it must be a whole number.")
+        if version > VERSION:
+            raise ModelFormatError(
+                f"{path} has version {version}, this evenhand reads up to {VERSION}: update evenhand."
+            )

@@ -1,0 +1,427 @@
+"""A model card: what a classifier is for, what it was made from, and what it does, on one page of Markdown.
+
+:func:`summarize_card` computes plain data; :func:`render_card` writes it and computes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evenhand.errors import InputError
+from evenhand.report.summarize import summarize
+from evenhand.rule import Rule
+
+if TYPE_CHECKING:
+    from evenhand.classifier import FairClassifier
+
+SCHEMA = "evenhand-card/1"
+UNSAID = "*Not said. Whoever uses this should write here who is decided about, by whom, and what follows.*"
+_RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
+_QUALITIES = ("auc", "brier", "calibration_error")
+
+
+def model_card(
+    fair: FairClassifier,
+    X: Any = None,
+    y: ArrayLike | None = None,
+    sensitive_features: Any = None,
+    *,
+    sample_weight: ArrayLike | None = None,
+    title: str = "Model card",
+    purpose: str | None = None,
+    data: str | None = None,
+    caveats: Sequence[str] = (),
+    provenance: Mapping[str, Any] | None = None,
+    confidence: float = 0.95,
+) -> str:
+    """Return the model card of a fitted classifier, as Markdown.
+
+    Parameters
+    ----------
+    fair : FairClassifier
+        Fitted.
+    X, y, sensitive_features : default=None
+        Rows that took no part in the fit, to judge it on. Without them it is judged on the rows that its rule
+        was learnt from, with the probabilities of models that did not see them, and the card says so.
+    sample_weight : array of shape (n,), default=None
+        The weights of those rows.
+    title : str, default="Model card"
+        The heading.
+    purpose : str or None, default=None
+        What it is for, and what not. The card says where nobody said.
+    data : str or None, default=None
+        What it was trained on, in words.
+    caveats : sequence of str, default=()
+        Further caveats, besides those that the numbers call for.
+    provenance : mapping, default=None
+        Where it comes from, shown as it is.
+    confidence : float, default=0.95
+        The level of the intervals.
+
+    Returns
+    -------
+    str
+        The same input gives the same text.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> from evenhand.report import model_card
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> data = eh.datasets.make_zafar(1200, random_state=0)
+    >>> fair = eh.FairClassifier(LogisticRegression(), tolerance=0.1, random_state=0)
+    >>> text = model_card(fair.fit(data.X, data.y, sensitive_features=data.group), purpose="An example.")
+    >>> text.splitlines()[0], "## Before and after" in text
+    ('# Model card', True)
+    """
+    positive = fair.rule_.classes[1]
+    if X is None:
+        held = fair.held_out_
+        y, sensitive_features, sample_weight = held.y, held.sensitive_features, held.sample_weight
+        p_y, p_group = held.p_y, held.p_group
+    else:
+        if y is None or sensitive_features is None:
+            raise InputError(
+                "Rows to judge a classifier on need their labels and groups: give y and sensitive_features."
+            )
+        known = sensitive_features if fair.sensitive_at_predict else None
+        p_y, p_group = fair._read_probabilities(X, known)
+    report = summarize(
+        y,
+        sensitive_features,
+        p_y,
+        p_group,
+        fair.rule_,
+        tolerance=fair.tolerance,
+        confidence=confidence,
+        pos_label=positive,
+        held_out=X is not None,
+        sample_weight=sample_weight,
+        title=title,
+        provenance=provenance,
+    )
+    summary = summarize_card(fair.rule_, report, purpose=purpose, data=data, caveats=caveats, fair=fair)
+    return render_card(summary)
+
+
+def rule_card(
+    rule: Rule,
+    y: ArrayLike | None,
+    sensitive_features: Any,
+    p_y: ArrayLike,
+    p_group: Any = None,
+    *,
+    title: str = "Model card",
+    purpose: str | None = None,
+    data: str | None = None,
+    caveats: Sequence[str] = (),
+    **options: Any,
+) -> str:
+    """Return the card of a rule alone, judged on rows with their probabilities.
+
+    The rows are given as to :func:`evenhand.report.summarize`, which takes the further options; the others are
+    those of :func:`model_card`.
+    """
+    options = {"pos_label": rule.classes[1], **options}
+    report = summarize(
+        y, sensitive_features, p_y, p_group, rule, tolerance=rule.tolerance or 0.0, title=title, **options
+    )
+    return render_card(summarize_card(rule, report, purpose=purpose, data=data, caveats=caveats))
+
+
+def summarize_card(
+    rule: Rule,
+    report: Mapping[str, Any],
+    *,
+    purpose: str | None = None,
+    data: str | None = None,
+    caveats: Sequence[str] = (),
+    fair: FairClassifier | None = None,
+) -> dict[str, Any]:
+    """Return all that a card shows, as plain data that JSON can hold.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule.
+    report : dict
+        A result of :func:`evenhand.report.summarize` with this one rule.
+    purpose, data, caveats
+        As in :func:`model_card`.
+    fair : FairClassifier or None, default=None
+        The classifier around the rule, where there is one.
+
+    Returns
+    -------
+    dict
+        With the keys ``schema``, ``title``, ``purpose``, ``data``, ``models`` (``estimates``, ``kind``),
+        ``cross_fitting``, ``attribute_at_predict``, ``labels``, ``costs``, ``criteria``, ``tolerance``,
+        ``learned`` (``rows``, ``utility``, ``upper_bound``, ``status``), ``promise`` (what confidence= certified, or
+        None), ``terms``, ``counts``, ``rows``, ``held_out``, ``confidence``, ``before`` and ``after`` (states of the
+        report), ``flips``, ``flipped``, ``quality`` and ``separations`` (of the models), ``caveats``, ``provenance``.
+    """
+    step = report["steps"][report["chosen"]]
+    diagnostics = None if fair is None else fair.diagnostics_
+    summary: dict[str, Any] = {
+        "schema": SCHEMA,
+        "title": report["title"],
+        "purpose": purpose,
+        "data": data,
+        "models": [] if fair is None else _models(fair),
+        "cross_fitting": None if fair is None else _cross_fitting(fair),
+        "attribute_at_predict": None if fair is None else bool(fair.sensitive_at_predict),
+        "labels": {"negative": str(rule.classes[0]), "positive": str(rule.classes[1])},
+        "costs": {"false_positive": rule.costs[0], "false_negative": rule.costs[1]},
+        "criteria": report["criteria"],
+        "tolerance": rule.tolerance,
+        "learned": None if step["learned"] is None else {**step["learned"], "rows": rule.learned_from.get("rows")},
+        "promise": rule.learned_from.get("confidence"),
+        "terms": step["terms"],
+        "counts": report["counts"],
+        "rows": report["rows"],
+        "held_out": report["held_out"],
+        "confidence": report["confidence"],
+        "before": report["base"],
+        "after": step,
+        "flips": step["flips"],
+        "flipped": step["flipped"],
+        "quality": []
+        if diagnostics is None
+        else [
+            {"model": c.model, "class": c.name, **{name: _finite(getattr(c, name)) for name in _QUALITIES}}
+            for c in diagnostics.classes
+        ],
+        "separations": []
+        if diagnostics is None
+        else [{"what": str(s), "auc": _finite(s.auc), "weak": s.weak} for s in diagnostics.separations],
+        "provenance": report["provenance"],
+    }
+    summary["caveats"] = [*caveats, *_caveats(summary, report)]
+    return summary
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _models(fair: FairClassifier) -> list[dict[str, str]]:
+    auxiliary = fair.auxiliary_ if isinstance(fair.auxiliary_, dict) else {}
+    if fair.auxiliary_ is not None and not auxiliary:
+        auxiliary = dict.fromkeys(fair.rule_.attributes[:1] or ("the groups",), fair.auxiliary_)
+    found = [{"estimates": "p(Y|x)", "kind": _kind(fair.estimator_)}]
+    joint = "Y, " if fair.rule_.needs_joint else ""
+    return found + [{"estimates": f"p({joint}{name}|x)", "kind": _kind(model)} for name, model in auxiliary.items()]
+
+
+def _kind(model: Any) -> str:
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.pipeline import Pipeline
+
+    from evenhand.crossfit import FoldEnsemble
+
+    if isinstance(model, FrozenEstimator):
+        return f"{_kind(model.estimator)}, trained before"
+    if isinstance(model, FoldEnsemble):
+        return f"the mean of {len(model.estimators)} {_kind(model.estimators[0])}"
+    if isinstance(model, Pipeline):
+        return ", then ".join(type(step).__name__ for _, step in model.steps)
+    return type(model).__name__
+
+
+def _cross_fitting(fair: FairClassifier) -> str:
+    if fair.cv is None:
+        return "The models were trained before, on other rows."
+    if isinstance(fair.cv, float):
+        return f"{100 * fair.cv:g}% of the rows were held out for the rule; the models are trained on the rest."
+    folds = f" in {fair.cv} folds" if isinstance(fair.cv, int) else ""
+    return f"Cross-fitted{folds}: the rule was learnt from the probabilities of models that had not seen the row."
+
+
+def _caveats(summary: Mapping[str, Any], report: Mapping[str, Any]) -> list[str]:
+    """Return what the numbers call for, in plain words."""
+    found = []
+    if not summary["held_out"]:
+        found.append(
+            "The figures are of the rows that the rule was learnt from. On new rows the gap is usually a little larger:"
+            " judge it on rows that took no part."
+        )
+    if summary["promise"] is None:
+        found.append("The criterion is met on a sample, not promised for the population: read the intervals.")
+    if summary["attribute_at_predict"] is not True:
+        found.append(
+            "Decisions rest on an inferred attribute: people are judged by what is typical for people like them."
+            " Where the groups are hard to tell apart, equal rates cost more accuracy."
+        )
+    for separation in summary["separations"]:
+        if separation["weak"]:
+            found.append(
+                f"The models hardly tell apart {separation['what']} (AUC {separation['auc']:.3f}; 0.5 is a guess):"
+                " the gap on new rows may exceed the tolerance."
+            )
+    few = [f"{count['attribute']}={count['group']}" for count in report["counts"] if count["few"]]
+    if few:
+        found.append(f"Some groups have few rows, and their rates say little: {', '.join(few)}.")
+    unsettled = [v for v in report["steps"][report["chosen"]]["verdicts"] if v["outcome"] != "pass"]
+    if unsettled:
+        names = dict.fromkeys(f"{v['criterion']}: {v['outcome']}" for v in unsettled)
+        found.append(f"Not every verdict on these rows is a pass ({'; '.join(names)}).")
+    found.append(
+        "The probabilities must stay calibrated: after a drift of the data, audit again and learn the rule anew."
+    )
+    found.append("A gap that is closed says nothing about whether the labels were fair.")
+    return found
+
+
+def render_card(summary: Mapping[str, Any]) -> str:
+    """Return a summary of :func:`summarize_card` as Markdown. Text from data is escaped."""
+    sections = [
+        f"# {_text(summary['title'])}",
+        f"## What it is for\n\n{UNSAID if summary['purpose'] is None else _text(summary['purpose'])}",
+        f"## How it decides\n\n{_how(summary)}",
+        f"## Data\n\n{_data(summary)}",
+        f"## Criterion\n\n{_criterion(summary)}",
+        f"## Before and after\n\n{_before_and_after(summary)}",
+        f"## Who is decided otherwise\n\n{_flips(summary)}",
+        f"## The models\n\n{_quality(summary)}" if summary["quality"] else "",
+        "## Caveats\n\n" + "\n".join(f"- {_text(caveat)}" for caveat in summary["caveats"]),
+        f"## How it was made\n\n{_provenance(summary)}",
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _how(summary: Mapping[str, Any]) -> str:
+    labels = summary["labels"]
+    lines = [
+        f"It decides between {_code(labels['negative'])} and {_code(labels['positive'])}, the positive label."
+        " The decision is positive iff the fair margin is above 0: the model's own margin minus z times the contrast"
+        " of each term."
+    ]
+    if summary["attribute_at_predict"] is not None:
+        needs = (
+            "needs the sensitive attribute of" if summary["attribute_at_predict"] else "needs no sensitive attribute of"
+        )
+        lines.append(f"It {needs} those it decides about.")
+    costs = summary["costs"]
+    if costs["false_positive"] != costs["false_negative"]:
+        lines.append(
+            f"A false positive costs {costs['false_positive']:g}, a false negative {costs['false_negative']:g}."
+        )
+    rows = [[_code(term["name"]), f"{term['z']:.6g}"] for term in summary["terms"]]
+    models = [[_code(model["estimates"]), _text(model["kind"])] for model in summary["models"]]
+    parts = [" ".join(lines), _table(["term", "z"], rows) if rows else "The rule has no term: it is the model alone."]
+    return "\n\n".join([*parts, _table(["what is estimated", "by"], models)] if models else parts)
+
+
+def _data(summary: Mapping[str, Any]) -> str:
+    parts = [_text(summary["data"])] if summary["data"] is not None else []
+    learned = summary["learned"]
+    if learned is not None and learned["rows"] is not None:
+        parts.append(f"The rule was learnt from {learned['rows']:,} rows.")
+    if summary["cross_fitting"] is not None:
+        parts.append(summary["cross_fitting"])
+    kind = "held-out rows" if summary["held_out"] else "the rows it was learnt from"
+    parts.append(f"The figures below are of {summary['rows']:,} rows: {kind}.")
+    heads = ["attribute", "group", "rows", "positive", "negative"]
+    rows = [
+        [_text(c["attribute"]), _text(c["group"]), *(_count(c[name]) for name in ("rows", "positives", "negatives"))]
+        for c in summary["counts"]
+    ]
+    return " ".join(parts) + "\n\n" + _table(heads, rows)
+
+
+def _criterion(summary: Mapping[str, Any]) -> str:
+    names = ", ".join(_code(name) for name in summary["criteria"])
+    tolerance = "" if summary["tolerance"] is None else f", to within {summary['tolerance']:g}"
+    parts = [f"{names}{tolerance}."]
+    learned = summary["learned"]
+    if learned is not None:
+        bound = "" if learned["upper_bound"] is None else f"; no rule of its kind exceeds {learned['upper_bound']:.4f}"
+        parts.append(
+            f"On the rows it was learnt from, the rule has utility {learned['utility']:.4f}{bound}"
+            f" (search: {_text(learned['status'])})."
+        )
+    promise = summary["promise"]
+    if promise is not None:
+        parts.append(
+            f"With confidence {promise['confidence']:g} every constraint holds in the population: that was certified"
+            f" on {promise['certifying_rows']:,} rows that no model and no search had seen."
+        )
+    return " ".join(parts)
+
+
+def _before_and_after(summary: Mapping[str, Any]) -> str:
+    before, after = summary["before"], summary["after"]
+    rows = [["accuracy", _estimate(before["accuracy"]), _estimate(after["accuracy"]), ""]]
+    for old, new in zip(before["verdicts"], after["verdicts"], strict=True):
+        name = f"{_code(new['criterion'])} gap, {_text(new['attribute'] or 'everyone')}"
+        verdict = f"{new['outcome']} (at most {new['tolerance']:g})"
+        rows.append([name, _estimate(old["gap"]), _estimate(new["gap"]), verdict])
+    for old, new in zip(before["groups"], after["groups"], strict=True):
+        for rate in _RATES:
+            name = f"{rate.replace('_', ' ')}, {_text(new['attribute'])}={_text(new['group'])}"
+            rows.append([name, _estimate(old[rate]), _estimate(new[rate]), ""])
+    where = "Held-out rows" if summary["held_out"] else "The rows it was learnt from"
+    heading = f"{where}, with {100 * summary['confidence']:g}% intervals."
+    return heading + "\n\n" + _table(["", "the model alone", "fair", "verdict"], rows)
+
+
+def _flips(summary: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            _text(f["attribute"]),
+            _text(f["group"]),
+            *(_count(f[name]) for name in ("rows", "to_positive", "to_negative")),
+        ]
+        for f in summary["flips"]
+    ]
+    heads = ["attribute", "group", "rows", "to the positive label", "to the negative label"]
+    return f"{summary['flipped']:,} of {summary['rows']:,} rows.\n\n" + _table(heads, rows)
+
+
+def _quality(summary: Mapping[str, Any]) -> str:
+    rows = [
+        [_code(q["model"]), _text(q["class"]), *("" if q[name] is None else f"{q[name]:.3f}" for name in _QUALITIES)]
+        for q in summary["quality"]
+    ]
+    return "On rows that they did not see.\n\n" + _table(["model", "class", "AUC", "Brier", "calibration error"], rows)
+
+
+def _provenance(summary: Mapping[str, Any]) -> str:
+    lines = []
+    for key, value in summary["provenance"].items():
+        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else value
+        lines.append(f"- {_text(key)}: {_text(shown)}")
+    return "\n".join(lines)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _estimate(estimate: Mapping[str, float | None] | None) -> str:
+    if estimate is None or estimate["value"] is None:
+        return "no rows"
+    return f"{estimate['value']:.3f} ({estimate['lower']:.3f} to {estimate['upper']:.3f})"
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _text(value: Any) -> str:
+    """Return text on one line, in which nothing is Markdown or HTML."""
+    plain = " ".join(str(value).split())
+    escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _code(value: Any) -> str:
+    """Return text as code; a sign that would end it, or a table's cell, is replaced."""
+    plain = " ".join(str(value).split()).replace("`", "'").replace("|", "\\|")
+    return f"`{plain}`"

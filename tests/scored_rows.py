@@ -1,0 +1,61 @@
+"""Rows with scores, and a Spark session to read them with: what the tests of the engines and of the SQL share."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+JOINT = {(0, "F"): "p0f", (0, "M"): "p0m", (1, "F"): "p1f", (1, "M"): "p1m"}
+NAMES = {"y": "y", "sensitive_features": "sex", "p_y": "p", "p_group": JOINT}
+
+
+def draw(n, seed=0):
+    """Return a table of calibrated scores for a label and two attributes, with weights and some unknown groups."""
+    rng = np.random.default_rng(seed)
+    joint = rng.dirichlet([2.0, 2.0, 1.0, 2.0], n)
+    cell = (rng.random((n, 1)) > joint.cumsum(axis=1)[:, :3]).sum(axis=1)
+    region = rng.dirichlet([1.0, 2.0, 3.0], n)
+    where = (rng.random((n, 1)) > region.cumsum(axis=1)[:, :2]).sum(axis=1)
+    columns = {
+        "p": joint[:, 2:].sum(axis=1),
+        **{name: joint[:, k] for k, name in enumerate(JOINT.values())},
+        "f": joint[:, 0] + joint[:, 2],
+        **{f"r{k}": region[:, k] for k in range(3)},
+        "y": cell // 2,
+        "sex": np.array(["F", "M"])[cell % 2],
+        "region": np.array(["north", "south", "west"])[where],
+        "w": rng.integers(1, 5, n) / 2,
+    }
+    table = pa.table(columns)
+    known = pa.array(rng.random(n) < 0.1)
+    sex = pc.if_else(known, pa.scalar(None, pa.string()), table["sex"])
+    return table.append_column("sex_or_null", sex)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        options = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+        }
+        builder = SparkSession.builder.master("local[2]").appName("evenhand tests")
+        for name, value in options.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
