@@ -371,6 +371,8 @@ def check_tolerance(tolerance: float) -> float:
         raise InputError(f"tolerance must be a number; got {tolerance!r}.")
     if not tolerance >= 0.0:
         raise InputError(f"tolerance must not be negative; got {tolerance!r}.")
+    if tolerance == np.inf:
+        raise InputError("tolerance must be finite; 1 allows any gap between rates.")
     return float(tolerance)
 
 

@@ -272,6 +272,8 @@ def as_float_array(values: Any, what: str) -> FloatArray:
     native = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(native, nw.Series | nw.DataFrame):
         values = native.to_numpy()
+    if getattr(values, "dtype", None) is not None and np.asarray(values).dtype.kind == "c":
+        raise InputError(f"{what} must be real numbers; got complex ones.")
     try:
         return np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -118,7 +118,12 @@ def _table(
 
 def _ignored_labels(y_true: Any, y_pred: Any) -> None:
     """Check the only thing that matters about labels which a selection rate does not look at."""
-    if y_true is not None and len(y_true) != len(y_pred):
+    if y_true is None:
+        return
+    for name, given in (("y_true", y_true), ("y_pred", y_pred)):
+        if not hasattr(given, "__len__"):
+            raise InputError(f"{name} must have a value for each row; got {given!r}.")
+    if len(y_true) != len(y_pred):
         raise InputError(f"y_true has {len(y_true)} rows, but y_pred has {len(y_pred)}.")
 
 
