@@ -1,0 +1,194 @@
+"""Aggregates as Parquet files: readable by any tool, checked in full when read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenhand import tables
+from evenhand._version import __version__
+from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.counter import COARSEST
+from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema, Scored
+from evenhand.errors import AggregateFormatError, InputError
+
+FORMAT = "evenhand-aggregate"
+VERSION = 1
+KEY = b"evenhand"
+LARGEST_HEADER = 1_000_000
+MOST_CELLS = 1 << 25
+MOST_COLUMNS = 1000
+
+
+def _columns(schema: Schema) -> dict[str, str]:
+    """Return the file's column for each packed field: names for people, in the order of the fields."""
+    names = {"flaw": "deviation_class", "label": "label", "s0": "p_y"}
+    names |= {f"a{place}": f"group of {name}" for place, (name, _) in enumerate(schema.observed)}
+    for entry, inner in zip(schema.scored, schema.names, strict=True):
+        groups = [(label, group) for label in ("negative", "positive") for group in entry.groups]
+        spelt = [f"{label}, {group}" for label, group in groups] if entry.joint else list(map(str, entry.groups))
+        names |= {name: f"{name}: p({entry.attribute}: {text})" for name, text in zip(inner, spelt, strict=True)}
+    return {field: names[field] for field in schema.fields}
+
+
+def save(aggregate: Aggregate, path: str | os.PathLike[str]) -> None:
+    """Write an aggregate; see :meth:`Aggregate.save`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = aggregate.schema
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "evenhand": __version__,
+        "level": aggregate.level,
+        "score_unit": 2.0**-FINEST,
+        "labelled": schema.labelled,
+        "labels": [None if label is None else _encode(label) for label in schema.classes],
+        "scored": [
+            {"attribute": e.attribute, "groups": [_encode(g) for g in e.groups], "joint": e.joint}
+            for e in schema.scored
+        ],
+        "observed": [{"attribute": n, "groups": [_encode(g) for g in groups]} for n, groups in schema.observed],
+    }
+    columns = {
+        name: pa.array(schema.unpack(aggregate.words, field).astype(np.int32))
+        for field, name in _columns(schema).items()
+    }
+    table = pa.table({**columns, "weight": pa.array(aggregate.weight), "rows": pa.array(aggregate.rows)})
+    text = json.dumps(header, allow_nan=False, ensure_ascii=False).encode()
+    with tables.whole_or_nothing(path) as temporary:
+        pq.write_table(table.replace_schema_metadata({KEY: text}), temporary, compression="zstd")
+
+
+def load(path: str | os.PathLike[str]) -> Aggregate:
+    """Read an aggregate, or raise :class:`AggregateFormatError`; see :meth:`Aggregate.load`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place = Path(path)
+    try:
+        with pq.ParquetFile(place, pre_buffer=False) as file:
+            header = _header((file.schema_arrow.metadata or {}).get(KEY))
+            schema, level = _schema(header)
+            names = [*_columns(schema).values(), "weight", "rows"]
+            kinds = [*[pa.int32()] * (len(names) - 2), pa.float64(), pa.int64()]
+            if file.metadata.num_rows > MOST_CELLS or file.schema_arrow.names != names:
+                raise AggregateFormatError("its columns are not those that its header speaks of, or are too long")
+            if file.schema_arrow.types != kinds:
+                raise AggregateFormatError("its columns are not of the right kinds")
+            table = file.read()
+        table.validate(full=True)
+        return _build(schema, level, table)
+    except FileNotFoundError:
+        raise InputError(f"{place}: there is no such file.") from None
+    except (pa.ArrowException, AggregateFormatError, InputError, OSError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise AggregateFormatError(f"{place} is not an aggregate that can be read: {reason}.") from None
+
+
+def _header(text: bytes | None) -> Mapping[str, Any]:
+    if text is None or len(text) > LARGEST_HEADER:
+        raise AggregateFormatError("it has no header of an aggregate")
+    try:
+        header = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise AggregateFormatError("its header is not JSON") from None
+    if not isinstance(header, Mapping) or header.get("format") != FORMAT:
+        raise AggregateFormatError("its header is not that of an aggregate")
+    version = header.get("version")
+    if type(version) is not int or version < 1:
+        raise AggregateFormatError(f"its version is {version!r}, not a whole number")
+    if version > VERSION:
+        raise AggregateFormatError(
+            f"it has version {version}, and this evenhand reads up to {VERSION}: update evenhand"
+        )
+    return header
+
+
+def _schema(header: Mapping[str, Any]) -> tuple[Schema, int]:
+    level, labelled, labels = header["level"], header["labelled"], header["labels"]
+    if type(level) is not int or not COARSEST <= level <= FINEST:
+        raise AggregateFormatError(f"its level is {level!r}")
+    if type(labelled) is not bool or not isinstance(labels, list) or len(labels) != 2 or labels[1] is None:
+        raise AggregateFormatError("its labels cannot be read")
+    classes = (None if labels[0] is None else _decode(labels[0]), _decode(labels[1]))
+    if classes[0] == classes[1]:
+        raise AggregateFormatError("its two labels are the same")
+    scored = tuple(Scored(_text(e["attribute"]), _groups(e["groups"], 2), e["joint"] is True) for e in header["scored"])
+    observed = tuple((_text(e["attribute"]), _groups(e["groups"], 1)) for e in header["observed"])
+    for names in ([entry.attribute for entry in scored], [name for name, _ in observed]):
+        if len(set(names)) != len(names):
+            raise AggregateFormatError("it names an attribute twice")
+    if sum(entry.size for entry in scored) + len(observed) > MOST_COLUMNS:
+        raise AggregateFormatError("it has too many columns")
+    known = {entry.attribute: entry.groups for entry in scored}
+    if any(known.get(name, groups) != groups for name, groups in observed):
+        raise AggregateFormatError("it contradicts itself about the groups of an attribute")
+    return Schema(labelled, classes, scored, observed), level
+
+
+def _build(schema: Schema, level: int, table: Any) -> Aggregate:
+    n = table.num_rows
+    words = np.zeros((n, schema.width), dtype=np.int64)
+    limits = {"flaw": FLAWED - 1, "label": BAD_LABEL - 1}
+    limits |= {f"a{place}": len(groups) for place, (_, groups) in enumerate(schema.observed)}
+    for field, name in _columns(schema).items():
+        column = table.column(name)
+        if column.null_count:
+            raise AggregateFormatError(f"the column {name!r} has empty places")
+        values = column.to_numpy().astype(np.int64)
+        if n and not (values.min() >= 0 and values.max() <= limits.get(field, 1 << FINEST)):
+            raise AggregateFormatError(f"the column {name!r} has a value out of its range")
+        word, shift, _ = schema.fields[field]
+        words[:, word] |= values << shift
+    weight, rows = (table.column(name).to_numpy() for name in ("weight", "rows"))
+    if table.column("weight").null_count or table.column("rows").null_count:
+        raise AggregateFormatError("a weight or a count is empty")
+    if not (np.isfinite(weight) & (weight >= 0.0)).all() or not ((rows >= 1) & (rows < 1 << 53)).all():
+        raise AggregateFormatError("a weight or a count is not one")
+    if ((schema.unpack(words, "label") == NO_LABEL) == schema.labelled).any():
+        raise AggregateFormatError("its labels are not what its header says")
+    if (words & ~schema.masks(level)).any():
+        raise AggregateFormatError("its scores are finer than its level")
+    if len(np.unique(words, axis=0)) != n:
+        raise AggregateFormatError("a cell is there twice")
+    return Aggregate(schema, level, words, weight, rows)
+
+
+def _groups(values: Any, fewest: int) -> tuple[Hashable, ...]:
+    if not isinstance(values, list) or len(values) < fewest:
+        raise AggregateFormatError("an attribute's groups cannot be read")
+    groups = tuple(_decode(value) for value in values)
+    if len(set(groups)) != len(groups):
+        raise AggregateFormatError("a group is named twice")
+    return groups
+
+
+def _encode(value: Hashable) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(part) for part in value]}
+    if isinstance(value, str | bool | int | float) and value == value:
+        return value
+    raise InputError(f"The group or label {value!r} cannot be written: use text, numbers or booleans.")
+
+
+def _decode(value: Any) -> Hashable:
+    if isinstance(value, Mapping) and set(value) == {"tuple"} and isinstance(value["tuple"], list):
+        return tuple(_decode(part) for part in value["tuple"])
+    if isinstance(value, str | bool | int | float):
+        return value
+    raise AggregateFormatError(f"{value!r} cannot be a group or a label")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise AggregateFormatError(f"{value!r} cannot be the name of an attribute")
+    return value

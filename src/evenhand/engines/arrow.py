@@ -1,0 +1,306 @@
+"""Learning from and applying to Arrow record batches, from wherever they come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand import scores, tables
+from evenhand.criteria import Criterion
+from evenhand.engines import source as shared
+from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.counter import Counter
+from evenhand.engines.recount import probabilities
+from evenhand.engines.schema import (
+    BAD_LABEL,
+    FLAWED,
+    NEGATIVE,
+    NO_LABEL,
+    POSITIVE,
+    REST_SLACK,
+    Cells,
+    Columns,
+    Schema,
+    Scored,
+    Tally,
+)
+from evenhand.engines.source import Counted, Names, Options, Size
+from evenhand.errors import InputError, MissingExtraError
+from evenhand.inputs import FloatArray, is_missing
+from evenhand.rule import Rule
+
+BATCH_ROWS = 1 << 17
+LONGEST_WAIT = 64
+
+
+def learn_rule(
+    data: Any,
+    *,
+    criterion: str | Criterion = "demographic_parity",
+    tolerance: float = 0.05,
+    y: str | None = None,
+    sensitive_features: Any = None,
+    p_y: str,
+    p_group: Any = None,
+    sample_weight: str | None = None,
+    pos_label: Any = 1,
+    **options: Unpack[Options],
+) -> Rule:
+    """Learn the most accurate rule that meets a criterion, from record batches that need not fit in memory.
+
+    Parameters
+    ----------
+    data : Table, Dataset, RecordBatchReader, iterable of RecordBatch, or a function that returns one of these
+        A reader or an iterator can be read once: then the rule is learnt from the counts alone, and its numbers are
+        about quantised scores. Anything else is read twice, and they are exact.
+    criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
+        As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> from evenhand.engines import arrow
+    >>> rng = np.random.default_rng(0)
+    >>> p, f = rng.random((2, 4000))
+    >>> rows = pa.table({"p": p, "f": f, "y": rng.random(4000) < p, "sex": np.where(rng.random(4000) < f, "F", "M")})
+    >>> rule = arrow.learn_rule(
+    ...     rows, y="y", sensitive_features="sex", p_y="p", p_group={"F": "f", "M": None}, tolerance=0.02)
+    >>> max(map(abs, rule.solution_.values)) <= 0.02
+    True
+    >>> arrow.apply(rule, rows).read_all().column_names[4:]
+    ['decision', 'fair_margin', 'flipped', 'bias_score_1']
+    """
+    table = _Batches(data)
+    columns = shared.find_columns(
+        table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
+        pos_label=pos_label,
+    )  # fmt: skip
+    return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
+
+
+def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: Unpack[Names]) -> Aggregate:
+    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters."""
+    table = _Batches(data)
+    size: Size = {"level": level, "max_cells": max_cells}
+    return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
+
+
+def apply(
+    rule: Rule, data: Any, *, p_y: str | None = None, p_group: Any = None, prefix: str = "", keep: bool = True
+) -> Any:
+    """Return a RecordBatchReader with the columns decision, fair_margin, flipped and bias_score_1, ... added.
+
+    Batches are decided one by one as they are read. Columns that are not named are those that the rule was learnt on;
+    see :func:`evenhand.engines.duckdb.apply`.
+    """
+    pa = _pyarrow()
+    table = _Batches(data)
+    score, cells = shared.columns_of_rule(rule, p_y, p_group)
+    names = shared.new_names(rule, prefix, table.names if keep else ())
+    scored = tuple(
+        Scored(name, rule.groups[name], len(row) == 2 * len(rule.groups[name])) for name, row in cells.items()
+    )
+    columns = Columns(
+        Schema(False, rule.classes, scored, ()),
+        None,
+        (),
+        score,
+        tuple(tuple(row.values()) for row in cells.values()),
+        None,
+    )
+    for name in columns.needed:
+        if name not in table.names:
+            raise InputError(f"The table has no column {name!r}. {tables.nearest(name, table.names)}")
+    labels = _label_array(rule)
+    kinds = [labels.type, pa.float64(), pa.bool_(), *([pa.float64()] * len(rule.terms))]
+    own = list(table.schema) if keep else []
+    schema = pa.schema([*own, *(pa.field(name, kind) for name, kind in zip(names, kinds, strict=True))])
+
+    def decided() -> Iterator[Any]:
+        for batch in table.batches():
+            p, groups = probabilities(columns.schema, rule, _frame(batch, columns))
+            fair = rule.decision_function(p, groups)
+            bias = rule.bias_scores(p, groups)
+            flipped = (scores.margin(p, rule.costs) > 0.0) != (fair > 0.0)
+            new = [labels.take(pa.array((fair > 0.0).astype(np.int32))), pa.array(fair), pa.array(flipped)]
+            new += [pa.array(np.ascontiguousarray(column)) for column in bias.T]
+            yield pa.RecordBatch.from_arrays([*(batch.columns if keep else ()), *new], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, decided())
+
+
+def _label_array(rule: Rule) -> Any:
+    classes = list(rule.classes)
+    same = len({type(label) for label in classes}) == 1
+    return _pyarrow().array(classes if same else list(map(str, classes)))
+
+
+class _Batches:
+    """Record batches, as the source of rows."""
+
+    def __init__(self, data: Any) -> None:
+        pa = _pyarrow()
+        self.again, self._open = _opener(data)
+        self._waiting: list[Any] = []
+        if self.again:
+            first = next(iter(self._open()), None)
+        else:
+            self._iterator = iter(self._open())
+            first = next(self._iterator, None)
+            self._waiting = [] if first is None else [first]
+        if first is None:
+            schema = getattr(data, "schema", None)
+            if not isinstance(schema, pa.Schema):
+                raise InputError("There are no record batches: there is nothing to read.")
+            self.schema = schema
+        elif isinstance(first, pa.RecordBatch):
+            self.schema = first.schema
+        else:
+            raise InputError(f"data must be made of Arrow record batches; got {type(first).__name__}.")
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        names: list[str] = self.schema.names
+        return names
+
+    def batches(self) -> Iterator[Any]:
+        """Give all batches, in pieces of at most BATCH_ROWS rows."""
+        given: Iterable[Any] = self._open() if self.again else itertools.chain(self._waiting, self._iterator)
+        for batch in given:
+            if not batch.schema.equals(self.schema):
+                raise InputError("The record batches do not all have the same columns.")
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield batch.slice(start, BATCH_ROWS)
+
+    def distinct(self, column: str) -> list[Any]:
+        """Return the distinct values of a column; of what can be read once, those at its beginning."""
+        found: dict[Any, None] = {}
+        if self.again:
+            for batch in self.batches():
+                found |= dict.fromkeys(_values(batch, column))
+                if len(found) > shared.MOST_GROUPS:
+                    break
+            return list(found)
+        for batch in self._waiting:
+            found |= dict.fromkeys(_values(batch, column))
+        while len(set(found) - {None}) < 2 and len(self._waiting) < LONGEST_WAIT:
+            batch = next(self._iterator, None)
+            if batch is None:
+                break
+            self._waiting.append(batch)
+            found |= dict.fromkeys(_values(batch, column))
+        return list(found)
+
+    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
+        """Return the distinct words of the rows, their sums and counts, and the level."""
+        weighted = columns.weight is not None
+        counter = Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
+        for batch in self.batches():
+            frame = tally.keep(_frame(batch, columns))
+            n = len(frame["s0"])
+            if n == 0:
+                continue
+            weight = np.nan_to_num(frame["w"]) if weighted else np.ones(n)
+            sums = ([weight] if weighted else []) + [weight * frame[name] for name in tally.payload]
+            counter.add(tally.words(frame), np.column_stack(sums) if sums else np.empty((n, 0)))
+        return (*counter.cells(), counter.level)
+
+    def flawed(self, columns: Columns, cells: Cells) -> str:
+        """Return a row that is not made of probabilities, in words."""
+        if not self.again:
+            return "they cannot be read again to show one"
+        start = 0
+        for batch in self.batches():
+            frame = _frame(batch, columns)
+            bad = np.equal(cells.schema.unpack(cells.words(frame), "flaw"), FLAWED)
+            if bad.any():
+                row = int(np.argmax(bad))
+                groups = [float(frame[name][row]) for names in cells.schema.names for name in names]
+                return f"the first, row {start + row:,}, has p_y = {frame['s0'][row]} and p_group = {groups}"
+            start += batch.num_rows
+        return "none was found again"
+
+
+def _opener(data: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
+    """Return whether some data can be read again, and a function that gives its batches."""
+    pa = _pyarrow()
+    if callable(data):
+        return True, lambda: _opener(data())[1]()
+    if isinstance(data, pa.RecordBatch):
+        return True, lambda: [data]
+    if isinstance(data, pa.Table | pa.dataset.Dataset):
+        return True, data.to_batches
+    if isinstance(data, list | tuple):
+        return True, lambda: data
+    if isinstance(data, pa.RecordBatchReader | Iterator):
+        return False, lambda: data
+    if hasattr(data, "__arrow_c_stream__"):
+        return True, lambda: pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return True, lambda: data
+    raise InputError(f"data must be Arrow record batches, or something that gives them; got {type(data).__name__}.")
+
+
+def _frame(batch: Any, columns: Columns) -> dict[str, NDArray[Any]]:
+    """Return a batch under the inner names: scores s0, s1, ..., the label, groups a0, a1, ... and the weight w."""
+    found: dict[str, NDArray[Any]] = {"s0": _numbers(batch, columns.p_y)}
+    for names, cells in zip(columns.schema.names, columns.p_group, strict=True):
+        for name, cell in zip(names, cells, strict=True):
+            if cell is not None:
+                found[name] = _numbers(batch, cell)
+        if None in cells:
+            rest = 1.0 - sum(found[name] for name, cell in zip(names, cells, strict=True) if cell is not None)
+            found[names[cells.index(None)]] = np.where(rest < -REST_SLACK, np.nan, np.maximum(rest, 0.0))
+    if columns.y is None:
+        found["label"] = np.full(batch.num_rows, NO_LABEL)
+    else:
+        negative, positive = columns.schema.classes
+        codes = {negative: NEGATIVE, positive: POSITIVE, None: BAD_LABEL}
+        found["label"] = _codes(batch, columns.y, codes, BAD_LABEL)
+    for place, (column, (_, groups)) in enumerate(zip(columns.sensitive, columns.schema.observed, strict=True)):
+        codes = {None: 0, **{group: code for code, group in enumerate(groups, start=1)}}
+        found[f"a{place}"] = _codes(batch, column, codes, len(groups) + 1)
+    if columns.weight is not None:
+        found["w"] = _numbers(batch, columns.weight)
+    return found
+
+
+def _numbers(batch: Any, column: str) -> FloatArray:
+    """Return a column of numbers, NaN where there is none."""
+    pa = _pyarrow()
+    array = batch.column(column)
+    kind = array.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise InputError(f"The column {column!r} must hold numbers; it holds {kind} values.")
+    numbers: FloatArray = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _codes(batch: Any, column: str, codes: dict[Any, int], other: int) -> NDArray[np.int64]:
+    """Return the code of each value of a column: each distinct value is looked up once."""
+    pa = _pyarrow()
+    array = batch.column(column)
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    missing = codes.get(None, other)
+    looked_up = [missing if is_missing(v) else codes.get(v, other) for v in encoded.dictionary.to_pylist()]
+    indices = encoded.indices.fill_null(len(looked_up)).to_numpy(zero_copy_only=False)
+    found: NDArray[np.int64] = np.array([*looked_up, missing], dtype=np.int64)[indices]
+    return found
+
+
+def _values(batch: Any, column: str) -> list[Any]:
+    return [None if is_missing(value) else value for value in batch.column(column).unique().to_pylist()]
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.dataset
+    except ImportError:
+        raise MissingExtraError("evenhand.engines.arrow", "pyarrow", "engines") from None
+    return pyarrow

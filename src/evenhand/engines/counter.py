@@ -1,0 +1,88 @@
+"""Counting rows by their words, in memory that does not grow with the rows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from evenhand.engines import _kernels
+from evenhand.engines.schema import FINEST, Words
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray
+
+COARSEST = 1
+MAX_CELLS = 200_000
+_SMALLEST_TABLE = 1 << 12
+_NO_ROWS = np.zeros(0, dtype=np.int64)
+
+
+def check_level(level: int, max_cells: int) -> None:
+    """Raise :class:`InputError` where a level or a limit of cells is not one."""
+    if isinstance(level, bool) or not isinstance(level, int) or not COARSEST <= level <= FINEST:
+        raise InputError(f"level must be a whole number from {COARSEST} to {FINEST}, for steps of 2^-level; {level!r}.")
+    if isinstance(max_cells, bool) or not isinstance(max_cells, int) or max_cells < 16:
+        raise InputError(f"max_cells must be a whole number of at least 16; got {max_cells!r}.")
+
+
+class Masked(Protocol):
+    """What a counter has to know of the words: how many there are, and what is kept of each at a level."""
+
+    @property
+    def width(self) -> int:
+        """The number of words."""
+        ...
+
+    def masks(self, level: int) -> Words:
+        """Return what is kept of each word at a level."""
+        ...
+
+
+class Counter:
+    """A table of words with their counts and sums; it coarsens itself where it would have too many cells."""
+
+    def __init__(self, tally: Masked, columns: int, *, level: int = FINEST, max_cells: int = MAX_CELLS) -> None:
+        check_level(level, max_cells)
+        self.tally, self.level, self.max_cells = tally, level, max_cells
+        self.columns = columns
+        self._clear(_SMALLEST_TABLE)
+
+    def _clear(self, slots: int) -> None:
+        self._table = np.zeros((slots, 1 + self.tally.width), dtype=np.int64)
+        self._sums = np.zeros((slots, self.columns))
+        self._used = 0
+
+    def add(self, words: Words, payload: FloatArray, rows: Words = _NO_ROWS) -> None:
+        """Count some rows: their words (n, W), what is to be summed (n, V), and how many rows each stands for."""
+        words, payload = np.ascontiguousarray(words), np.ascontiguousarray(payload)
+        done = 0
+        while done < len(words):
+            limit = min(self.max_cells, len(self._table) // 2)
+            masks = self.tally.masks(self.level)
+            done, self._used = _kernels.count_words(
+                words, masks, payload, rows, done, limit, self._table, self._sums, self._used
+            )
+            if done < len(words):
+                self._make_room()
+
+    def _make_room(self) -> None:
+        slots = len(self._table)
+        if self._used < self.max_cells:
+            slots *= 2
+        elif self.level > COARSEST:
+            self.level -= 1
+            # A table that fits its cells stays in the processor's cache.
+            slots = _SMALLEST_TABLE
+        else:
+            raise InputError(
+                f"There are more than {self.max_cells:,} combinations of groups and scores even in the coarsest"
+                " steps: use fewer attributes, or allow more with max_cells."
+            )
+        words, sums, rows = self.cells()
+        self._clear(slots)
+        self.add(words, sums, rows)
+
+    def cells(self) -> tuple[Words, FloatArray, Words]:
+        """Return the words, the sums and the counts of rows."""
+        taken = self._table[:, 0] > 0
+        return self._table[taken, 1:], self._sums[taken], self._table[taken, 0]

@@ -1,0 +1,243 @@
+"""Learning and applying in DuckDB: out of core on one machine.
+
+DuckDB reads the table and packs each row's quantised scores, label and groups into integers; the rows stream from it
+in batches and are counted in a table that never has more than ``max_cells`` cells. Two passes learn a rule.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Unpack
+
+import numpy as np
+
+from evenhand import tables
+from evenhand.criteria import Criterion
+from evenhand.engines import source as shared
+from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.counter import Counter
+from evenhand.engines.schema import Cells, Columns, Tally
+from evenhand.engines.source import Counted, Names, Options, Size
+from evenhand.engines.sql import added_columns, inner_columns
+from evenhand.errors import InputError, MissingExtraError
+from evenhand.export.sql import DIALECTS
+from evenhand.rule import Rule
+
+BATCH_ROWS = 1 << 17
+SPELLING = DIALECTS["duckdb"]
+_KINDS = {"BOOLEAN": "bool", "VARCHAR": "text", "FLOAT": "float", "DOUBLE": "float"}
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+
+
+def learn_rule(
+    data: Any,
+    *,
+    criterion: str | Criterion = "demographic_parity",
+    tolerance: float = 0.05,
+    y: str | None = None,
+    sensitive_features: Any = None,
+    p_y: str,
+    p_group: Any = None,
+    sample_weight: str | None = None,
+    pos_label: Any = 1,
+    memory_limit: str | None = None,
+    **options: Unpack[Options],
+) -> Rule:
+    """Learn the most accurate rule that meets a criterion, from a table that need not fit in memory.
+
+    Parameters
+    ----------
+    data : path, glob, list of paths or DuckDBPyRelation
+        Parquet or CSV files, or anything DuckDB can query.
+    criterion, tolerance
+        As in :func:`evenhand.learn_rule`.
+    y : str or None, default=None
+        The column of labels; ``None`` with ``evidence="model"``.
+    sensitive_features : str, list of str or dict, default=None
+        The columns of groups; a dict names the attributes.
+    p_y : str
+        The column of P(Y = positive | x).
+    p_group : dict, or dict of dicts by attribute
+        The column of each group for P(A = g | x), or of each pair (label, group) for P(Y = y, A = g | x). One may
+        be ``None``: it is what the others leave of 1.
+    sample_weight : str or None, default=None
+        The column of weights.
+    pos_label : label, default=1
+        The positive label.
+    memory_limit : str or None, default=None
+        What DuckDB may use, such as "2GB"; a relation's own connection decides for itself.
+    **options
+        ``search``, ``evidence``, ``costs``, ``priors``, ``missing``, ``random_state`` as in
+        :func:`evenhand.learn_rule`; ``level`` (12: scores are counted in steps of 2^-12 at the finest) and
+        ``max_cells`` (200,000: coarser steps are taken, with a warning, where there would be more cells).
+
+    Returns
+    -------
+    Rule
+        ``rule.solution_`` has the utility and the constraints' values counted on the rows themselves, and
+        ``rule.learned_from["quantisation"]`` what the quantisation can have cost.
+
+    Examples
+    --------
+    >>> import duckdb
+    >>> from evenhand.engines import duckdb as engine
+    >>> rows = duckdb.sql('''
+    ...     SELECT p, f, 1 - f AS m, CAST(u < p AS INTEGER) AS y, CASE WHEN v < f THEN 'F' ELSE 'M' END AS sex
+    ...     FROM (SELECT (i * 0.377) % 1 AS p, (i * 0.618) % 1 AS f, (i * 0.731) % 1 AS u, (i * 0.433) % 1 AS v
+    ...           FROM range(5000) AS numbers(i))''')
+    >>> rule = engine.learn_rule(rows, y="y", sensitive_features="sex", p_y="p", p_group={"F": "f", "M": "m"},
+    ...                          tolerance=0.02)
+    >>> engine.apply(rule, rows).aggregate("avg(decision) > 0").fetchall()
+    [(True,)]
+    """
+    table = Table(data, memory_limit)
+    columns = shared.find_columns(
+        table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
+        pos_label=pos_label,
+    )  # fmt: skip
+    return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
+
+
+def aggregate(
+    data: Any, *, level: int = 12, max_cells: int = 200_000, memory_limit: str | None = None, **names: Unpack[Names]
+) -> Aggregate:
+    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters."""
+    table = Table(data, memory_limit)
+    size: Size = {"level": level, "max_cells": max_cells}
+    return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
+
+
+def apply(
+    rule: Rule,
+    data: Any,
+    *,
+    p_y: str | None = None,
+    p_group: Any = None,
+    prefix: str = "",
+    keep: bool = True,
+    memory_limit: str | None = None,
+) -> Any:
+    """Return a relation with the columns decision, fair_margin, flipped and bias_score_1, ... added.
+
+    Nothing is computed until the relation is read: write it with ``.write_parquet(path)``, or query it. A row that is
+    not made of probabilities is an error then.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule.
+    data, p_y, p_group, memory_limit
+        As in :func:`learn_rule`. Columns that are not named are those that the rule was learnt on.
+    prefix : str, default=""
+        Put before the names of the new columns.
+    keep : bool, default=True
+        Whether the table's own columns are kept.
+    """
+    table = Table(data, memory_limit, ordered=True)
+    score, cells = shared.columns_of_rule(rule, p_y, p_group)
+    table.check([score, *(name for row in cells.values() for name in row.values() if name is not None)])
+    names = shared.new_names(rule, prefix, table.names if keep else ())
+    texts = added_columns(rule, score, cells, SPELLING, "error")
+    new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+    with plain_errors():
+        return table.relation.project(", ".join((["*"] if keep else []) + new))
+
+
+class Table:
+    """A DuckDB relation, as the source of rows."""
+
+    again = True
+
+    def __init__(self, data: Any, memory_limit: str | None = None, *, ordered: bool = False) -> None:
+        duckdb = _duckdb()
+        if isinstance(data, duckdb.DuckDBPyRelation):
+            self.relation = data
+            return
+        paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
+        if not paths or not all(isinstance(path, str) for path in paths):
+            raise InputError("data must be a path, a glob, several paths, or a DuckDB relation.")
+        with plain_errors():
+            self.connection = duckdb.connect()
+            self.connection.execute(f"SET preserve_insertion_order = {'true' if ordered else 'false'}")
+            if memory_limit is not None:
+                self.connection.execute(f"SET memory_limit = {SPELLING.label(memory_limit)}")
+            csv = paths[0].lower().endswith((".csv", ".csv.gz", ".tsv"))
+            read = self.connection.read_csv if csv else self.connection.read_parquet
+            self.relation = read(paths)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        return list(self.relation.columns)
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        """What each column holds."""
+        types = zip(self.relation.columns, map(str, self.relation.types), strict=True)
+        return {
+            name: "number" if kind in _NUMBERS else _KINDS.get(kind, "text" if kind.startswith("ENUM") else kind)
+            for name, kind in types
+        }
+
+    def check(self, wanted: Sequence[str]) -> None:
+        """Raise :class:`InputError` where a column is absent."""
+        for name in wanted:
+            if name not in self.names:
+                raise InputError(f"The table has no column {name!r}. {tables.nearest(name, self.names)}")
+
+    def distinct(self, column: str) -> list[Any]:
+        """Return the distinct values of a column."""
+        with plain_errors():
+            found = self.relation.project(SPELLING.name(column)).distinct().limit(shared.MOST_GROUPS + 1)
+            return [row[0] for row in found.fetchall()]
+
+    def _inner(self, columns: Columns) -> Any:
+        texts = inner_columns(columns, self.kinds, SPELLING)
+        return self.relation.project(", ".join(f"{text} AS {name}" for name, text in texts.items()))
+
+    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
+        """Return the distinct words of the rows, their sums and counts, and the level."""
+        weighted = columns.weight is not None
+        payload = [f"w * {name}" if weighted else name for name in tally.payload]
+        sums = (["w"] if weighted else []) + payload
+        texts = [*tally.sql("duckdb"), *sums]
+        counter = Counter(tally, len(sums), level=level, max_cells=max_cells)
+        with plain_errors():
+            rows = self._inner(columns)
+            condition = tally.where("duckdb")
+            rows = rows if condition is None else rows.filter(condition)
+            rows = rows.project(", ".join(f"{text} AS c{k}" for k, text in enumerate(texts)))
+            for batch in rows.to_arrow_reader(BATCH_ROWS):
+                arrays = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+                words = arrays[0].reshape(-1, 1) if tally.width == 1 else np.column_stack(arrays[: tally.width])
+                floats = np.nan_to_num(np.column_stack(arrays[tally.width :])) if sums else np.empty((len(words), 0))
+                counter.add(words, floats)
+        return (*counter.cells(), counter.level)
+
+    def flawed(self, columns: Columns, cells: Cells) -> str:
+        """Return a row that is not made of probabilities, in words."""
+        with plain_errors():
+            found = self._inner(columns).filter(f"({cells.sound}) IS NOT TRUE").limit(1)
+            row = dict(zip(found.columns, found.fetchall()[0], strict=True))
+        return f"one has p_y = {row['s0']} and p_group = {[v for k, v in row.items() if k[0] == 's' and k != 's0']}"
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what DuckDB raises into :class:`InputError` with one line."""
+    duckdb = _duckdb()
+    try:
+        yield
+    except duckdb.Error as error:
+        raise InputError(f"DuckDB cannot do this: {str(error).splitlines()[0][:300]}") from None
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingExtraError("evenhand.engines.duckdb", "duckdb", "engines") from None
+    return duckdb

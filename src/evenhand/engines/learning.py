@@ -1,0 +1,404 @@
+"""From an aggregate to a rule: the one solver behind every engine.
+
+The search sees the midpoints of the cells. A rule is applied to the scores as they are, so a row near the boundary
+may be decided otherwise than its midpoint. An engine that can read its rows again therefore does: rules for bounds
+that are tightened by nothing, and by growing parts of a cell's width, are counted on the rows themselves in one
+more pass, and the most useful one that keeps the bounds *there* is returned; where none does, rules around the
+nearest one are counted, as many in a pass, until one does. Its ``solution_`` has the recounted
+numbers, which are exact. Its ``upper_bound`` is infinite, since what the search proved is about the midpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand import evidence as evidence_kinds
+from evenhand import scores
+from evenhand.criteria import Criterion, check_tolerance
+from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.recount import Decisions, Recount
+from evenhand.engines.schema import FINEST, Columns, Schema
+from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
+from evenhand.evidence import EvidenceName
+from evenhand.inputs import FloatArray, Missing
+from evenhand.learn import Setting, read_setting, resolve_search
+from evenhand.rule import Rule
+from evenhand.search import NoRule, Search
+from evenhand.search.closest import smallest_excess
+from evenhand.search.problem import FEASIBILITY_SLACK
+
+ROUNDING = 1e-12
+PARTS = (0.0, 1 / 64, 1 / 32, 1 / 16)
+PROOF_PARTS = (1 / 4, 1 / 2, 3 / 4, 1.0, 3 / 2, 2.0)
+MOST_ROUNDS = 8
+RULES_A_ROUND = 40
+STRIDES = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class ErrorBound:
+    """How far a rule's numbers on the rows can be from those on the midpoints of their cells.
+
+    Attributes
+    ----------
+    utility : float
+        Of the accuracy, or of minus the mean cost.
+    rates : dict
+        Of each event's rate of positive decisions.
+    values : tuple of float
+        Of each constraint's value.
+    """
+
+    utility: float
+    rates: dict[str, float]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What to learn: the options of :func:`evenhand.learn_rule` that the solver takes."""
+
+    criterion: str | Criterion
+    tolerance: float
+    search: str | Search
+    evidence: EvidenceName
+    costs: Any
+    priors: Any
+    missing: Missing
+    random_state: Any
+
+
+def learn_from_aggregate(aggregate: Aggregate, *, provable: bool, **options: Any) -> Rule:
+    """Return the best rule for the midpoints; see :meth:`Aggregate.learn_rule`."""
+    wanted = Wanted(**options)
+    task = _Task(aggregate, wanted)
+    rule, bound = task.first()
+    if not provable:
+        return task.described(rule, bound)
+    for found in [rule, *task.rules([part * max(bound.values, default=0.0) for part in PROOF_PARTS])]:
+        own = task.error_bound(found)
+        if task.proven(found, own):
+            return task.described(found, own)
+    raise InfeasibleError(
+        f"No rule is proven to keep tolerance {wanted.tolerance:g} on the rows: in cells of width {aggregate.step:g} a"
+        f" constraint can be off by {max(bound.values):.3g}. Count in finer cells, or ask for a larger tolerance."
+    )
+
+
+def learn_with_recount(
+    aggregate: Aggregate, columns: Columns, recount: Callable[[Decisions], Recount], **options: Any
+) -> Rule:
+    """Return the best rule that keeps the bounds when it is counted on the rows themselves."""
+    task = _Task(aggregate, Wanted(**options))
+    rules = task.rules([part * aggregate.step for part in PARTS])
+    if not rules:
+        raise task.infeasible()
+    closest, nearest = np.inf, rules[0]
+    for turn in range(MOST_ROUNDS):
+        if turn:
+            rules = task.around(nearest, turn)
+        shift = shift_of(aggregate, rules[0])
+        counted = recount(Decisions(aggregate, columns.weight is not None, tuple(rules), task.wanted.evidence, shift))
+        found = [(*numbers, rule) for rule, numbers in zip(rules, task.evaluate(counted), strict=True)]
+        excess = [task.problem.excess(values) for _, values, _ in found]
+        kept = [entry for entry, miss in zip(found, excess, strict=True) if miss <= FEASIBILITY_SLACK]
+        if kept:
+            utility, values, rule = max(kept, key=lambda entry: entry[0])
+            return task.described(rule, task.error_bound(rule), (utility, values), columns)
+        if min(excess) < closest:
+            closest, nearest = min(excess), rules[int(np.argmin(excess))]
+    raise InfeasibleError(
+        f"No rule learnt in cells of width {aggregate.step:g} keeps tolerance {task.tolerance:g} on the rows; the"
+        f" nearest misses it by {closest:.3g}. Allow more cells, with max_cells, or a larger tolerance.",
+        details={"smallest_excess": float(closest)},
+    )
+
+
+def error_bound(aggregate: Aggregate, rule: Rule, *, evidence: EvidenceName = "labels") -> ErrorBound:
+    """Return the error bound of any rule; see :meth:`Aggregate.error_bound`."""
+    if rule.criterion is None or rule.tolerance is None:
+        raise InputError("The error bound is that of a rule for a criterion and a tolerance; this one has none.")
+    wanted = Wanted(
+        criterion=rule.criterion, tolerance=rule.tolerance, search="certified", evidence=evidence, costs=rule.costs,
+        priors=None, missing="ignore", random_state=None,
+    )  # fmt: skip
+    return _Task(aggregate, wanted).error_bound(rule)
+
+
+class _Task:
+    """One aggregate, one criterion: the setting of the midpoints and what can be asked of it."""
+
+    def __init__(self, aggregate: Aggregate, wanted: Wanted) -> None:
+        self.aggregate, self.wanted = aggregate, wanted
+        self.tolerance = check_tolerance(wanted.tolerance)
+        self.cells = _with_twins(aggregate) if wanted.evidence != "model" else aggregate
+        self.setting = _setting(self.cells, wanted)
+        self.problem = self.setting.problem([self.tolerance])
+
+    def first(self) -> tuple[Rule, ErrorBound]:
+        """Return the best rule for the bounds as they are, and how far its numbers can be off."""
+        rules = self.rules([0.0])
+        if not rules:
+            raise self.infeasible()
+        return rules[0], self.error_bound(rules[0])
+
+    def rules(self, offsets: Sequence[float]) -> list[Rule]:
+        """Return the best rules for bounds tightened by each offset, the loosest first."""
+        room = float(np.min(self.problem.upper - self.problem.lower, initial=np.inf)) / 2
+        ladder = np.array(sorted({offset for offset in offsets if offset <= room}, reverse=True))
+        if not ladder.size:
+            return []
+        problem = dataclasses.replace(
+            self.problem, lower=self.problem.lower + ladder[:, None], upper=self.problem.upper - ladder[:, None]
+        )
+        results = resolve_search(self.wanted.search).solve(problem, random_state=self.wanted.random_state)
+        self._refuted = isinstance(results[-1], NoRule) and results[-1].proven
+        found = [
+            self.setting.rule(problem, result, self.tolerance, step)
+            for step, result in enumerate(results)
+            if not isinstance(result, NoRule)
+        ]
+        return list({rule.solution_.z: rule for rule in reversed(found)}.values())
+
+    def around(self, rule: Rule, turn: int) -> list[Rule]:
+        """Return rules whose boundaries are moved by parts of a cell's width, in directions that differ every turn."""
+        sizes = np.median(np.abs(self.problem.contrasts), axis=0)
+        unit = self.aggregate.step / np.maximum(sizes, 1e-6)
+        directions = np.random.default_rng(turn).normal(size=(RULES_A_ROUND // len(STRIDES), len(unit)))
+        directions /= np.abs(directions).max(axis=1, keepdims=True)
+        places = [rule.z + stride * unit * direction for stride in STRIDES for direction in directions]
+        return [
+            dataclasses.replace(
+                rule,
+                terms=tuple(dataclasses.replace(t, z=float(z)) for t, z in zip(rule.terms, place, strict=True)),
+                solution=dataclasses.replace(rule.solution_, z=tuple(map(float, place)), status="found"),
+            )
+            for place in places
+        ]
+
+    def error_bound(self, rule: Rule) -> ErrorBound:
+        """Return how far a rule's numbers on the rows can be from those on the midpoints."""
+        cells, setting = self.cells, self.setting
+        margins = rule.decision_function(cells.p_y, cells.p_group)
+        unsure = np.abs(margins) <= shift_of(cells, rule) + ROUNDING
+        effects = np.abs(self.problem.effects)
+        utility = float(np.abs(setting.evidence.gain)[unsure].sum())
+        rates, values = setting.evidence.shares[unsure].sum(axis=0), effects[unsure].sum(axis=0)
+        if self.wanted.evidence != "labels":
+            extra_utility, extra_rates = self._error_of_expectations(unsure)
+            share = 1.0 if self.wanted.evidence == "model" else 0.5
+            utility += share * extra_utility
+            rates = rates + share * extra_rates
+            values = values + share * (np.abs(setting.system.mixing @ setting.system.contrasts) @ extra_rates)
+        names = map(str, setting.system.events)
+        return ErrorBound(utility, dict(zip(names, map(float, rates), strict=True)), tuple(map(float, values)))
+
+    def _error_of_expectations(self, unsure: NDArray[np.bool_]) -> tuple[float, FloatArray]:
+        """Return what is added where the model's expectations are the evidence: gains and shares are off too."""
+        cells, setting = self.cells, self.setting
+        share = cells.weight / cells.weight.sum()
+        slope = sum(setting.costs)
+        utility = 2.0 * slope * float(share @ cells.radius_y)
+        rates = np.zeros(len(setting.system.events))
+        for j, event in enumerate(setting.system.events):
+            if event.attribute is None:
+                continue
+            array = cells.p_group[event.attribute]
+            radius = cells.radius_group[event.attribute]
+            columns = scores.event_columns(event, setting.groups, joint=array.ndim == 3)
+            size = array[0].size
+            spread = sum((size - 1) * radius + 2 * cells.deviation if c == size - 1 else radius for c in columns)
+            mass = float(share @ scores.posteriors([event], setting.groups, cells.p_group, cells.n_cells)[:, 0])
+            off = float(share @ spread)
+            rates[j] = min(1.0, (2.0 * off + float((share * spread)[unsure].sum())) / max(mass - off, 1e-300))
+        return utility, rates
+
+    def proven(self, rule: Rule, bound: ErrorBound) -> bool:
+        """Tell whether the bounds hold on the rows whatever they are inside their cells."""
+        values, slack = np.array(rule.solution_.values), np.array(bound.values)
+        return max(self.problem.excess(values - slack), self.problem.excess(values + slack)) <= FEASIBILITY_SLACK
+
+    def evaluate(self, counted: Recount) -> list[tuple[float, FloatArray]]:
+        """Return the utility and the constraints' values of each rule that was counted on the rows."""
+        setting = self.setting
+        kinds = []
+        attributes = counted.attributes(setting.criterion)
+        if self.wanted.evidence != "model":
+            kinds.append(
+                evidence_kinds.counted(
+                    counted.positive, attributes, setting.system.events, counted.weight, setting.costs
+                )
+            )
+        if self.wanted.evidence != "labels":
+            p_y, columns = counted.means()
+            used = {name: columns[name] for name in setting.groups}
+            posteriors = scores.posteriors(setting.system.events, setting.groups, used, len(p_y))
+            margins = scores.margin(p_y, setting.costs)
+            kinds.append(evidence_kinds.expected(margins, posteriors, counted.weight, p_y, setting.costs))
+        found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
+        matrix = setting.system.mixing @ setting.system.contrasts
+        effects = found.shares @ matrix.T
+        return [
+            (found.offset + float(chosen @ found.gain), chosen @ effects)
+            for chosen in counted.decisions.T.astype(float)
+        ]
+
+    def described(
+        self,
+        rule: Rule,
+        bound: ErrorBound,
+        recounted: tuple[float, FloatArray] | None = None,
+        columns: Columns | None = None,
+    ) -> Rule:
+        """Return the rule with what is known of it written down."""
+        aggregate, solution = self.aggregate, rule.solution_
+        priors = self.setting.evidence.priors
+        n = aggregate.n_rows
+        on_cells, _ = self.problem.evaluate(rule.decision_function(self.cells.p_y, self.cells.p_group) > 0.0)
+        quantisation = {
+            "step": aggregate.step,
+            "cells": aggregate.n_cells,
+            "recounted": recounted is not None,
+            "utility_error": bound.utility,
+            "rate_errors": bound.rates,
+            "utility_on_cells": on_cells,
+            "gap_on_cells": solution.gap if solution.status in ("optimal", "gap") else None,
+        }
+        learned_from = {
+            **rule.learned_from,
+            "rows": n,
+            "rows_by_event": {
+                str(event): round(float(share) * n)
+                for event, share in zip(self.setting.system.events, priors, strict=True)
+            },
+            "quantisation": quantisation,
+        }
+        if columns is not None:
+            learned_from["columns"] = columns.remember()
+        if recounted is not None:
+            utility, values = recounted
+            status = solution.status if solution.status == "plug-in" else "found"
+            solution = dataclasses.replace(
+                solution, utility=utility, values=tuple(map(float, values)), upper_bound=np.inf, status=status
+            )
+        classes = aggregate.schema.classes
+        return dataclasses.replace(rule, classes=classes, learned_from=learned_from, solution=solution)
+
+    def infeasible(self) -> InfeasibleError:
+        """Return an exception that says what can be had instead."""
+        where = f"in these {self.aggregate.n_cells:,} cells of {self.aggregate.n_rows:,} rows"
+        moving = np.array([bound.tolerance is None for bound in self.setting.system.constraints])
+        found = smallest_excess(self.problem, moving) if self._refuted and moving.any() else None
+        if found is None:
+            return InfeasibleError(f"No rule was found that meets the bounds {where}: loosen one of them.")
+        smallest = self.tolerance + found[0]
+        return InfeasibleError(
+            f"No rule meets tolerance {self.tolerance:g} {where}; a rule exists at {smallest:.6g}.",
+            smallest_tolerance=smallest,
+        )
+
+
+def _setting(cells: Aggregate, wanted: Wanted) -> Setting:
+    """Return what :func:`evenhand.learn.read_setting` makes of the midpoints, with weights for copies."""
+    schema = cells.schema
+    if cells.n_rows == 0:
+        raise InputError("There are no rows: there is nothing to learn from.")
+    labelled = wanted.evidence != "model"
+    sensitive: dict[str, NDArray[Any]] = {}
+    if labelled:
+        if not schema.labelled:
+            raise InputError(f"The rows have no labels, and evidence={wanted.evidence!r} counts them: name the column.")
+        if schema.classes[0] is None:
+            raise InputError(f"There is only the label {schema.classes[1]!r}: both labels are needed.")
+        for name, groups in schema.observed:
+            codes = cells.codes[name]
+            unknown = int(cells.rows[codes < 0].sum())
+            if unknown and wanted.missing == "raise":
+                raise InputError(
+                    f"sensitive feature {name!r} is missing in {unknown:,} rows: drop them, or say missing='ignore' to"
+                    " count them for accuracy but not for any group's rates."
+                )
+            values = np.empty(len(groups) + 1, dtype=object)
+            values[: len(groups)] = groups
+            sensitive[name] = values[codes]
+        _check_crossed(schema, cells)
+    positive = cells.positive
+    setting = read_setting(
+        positive.astype(np.int64) if labelled and positive is not None else None,
+        sensitive or None,
+        cells.p_y,
+        cells.p_group,
+        criterion=wanted.criterion,
+        evidence=wanted.evidence,
+        sample_weight=cells.weight,
+        costs=wanted.costs,
+        pos_label=1,
+        groups={**{entry.attribute: entry.groups for entry in schema.scored}, **dict(schema.observed)},
+        priors=wanted.priors,
+        missing=wanted.missing,
+    )
+    return dataclasses.replace(setting, classes=schema.classes)
+
+
+def _check_crossed(schema: Schema, cells: Aggregate) -> None:
+    """Raise :class:`InputError` where the probabilities of a crossed attribute are not those of what occurs."""
+    observed = dict(schema.observed)
+    for entry in schema.scored:
+        parts = entry.attribute.split(" & ")
+        if entry.attribute in observed or not all(part in observed for part in parts):
+            continue
+        codes = np.column_stack([cells.codes[part] for part in parts])
+        seen = np.unique(codes[(codes >= 0).all(axis=1)], axis=0).tolist()
+        members = [tuple(observed[part][c] for part, c in zip(parts, row, strict=True)) for row in seen]
+        if members != list(entry.groups):
+            raise InputError(
+                f"p_group of {entry.attribute!r} must have exactly the groups that occur, {members[:8]!r}; it has"
+                f" {list(entry.groups)[:8]!r}."
+            )
+
+
+def _with_twins(aggregate: Aggregate) -> Aggregate:
+    """Return the aggregate with lonely cells of several rows in two halves: evidence refuses to count a single row."""
+    atoms = aggregate.schema.unpack(aggregate.words, "label")
+    for place, (_, groups) in enumerate(aggregate.schema.observed):
+        atoms = atoms * (len(groups) + 1) + aggregate.schema.unpack(aggregate.words, f"a{place}")
+    _, index, counts = np.unique(atoms, return_index=True, return_counts=True)
+    lonely = index[(counts == 1) & (aggregate.rows[index] > 1)]
+    if not lonely.size:
+        return aggregate
+    half = np.where(np.isin(np.arange(aggregate.n_cells), lonely), 0.5, 1.0)
+    order = np.concatenate([np.arange(aggregate.n_cells), lonely])
+    rows = aggregate.rows[order]
+    rows[aggregate.n_cells :] = 0
+    weight = (aggregate.weight * half)[order]
+    return Aggregate(aggregate.schema, aggregate.level, aggregate.words[order], weight, rows)
+
+
+def shift_of(cells: Aggregate, rule: Rule) -> FloatArray:
+    """Return how far a row's fair margin can be from that of its cell's midpoint."""
+    joint = {name: cells.p_group[name].ndim == 3 for name in rule.attributes}
+    form = rule.linear_form(joint=joint)
+    shift = form.slope * cells.radius_y
+    for name, coefficients in form.columns.items():
+        flat = coefficients.reshape(-1)
+        spread = float(np.abs(flat[:-1] - flat[-1]).sum())
+        shift = shift + spread * cells.radius_group[name] + 2.0 * abs(float(flat[-1])) * cells.deviation
+    return shift
+
+
+def warn_if_coarse(aggregate: Aggregate, asked: int = FINEST) -> None:
+    """Say so where the scores had to be counted in coarser steps than was asked for."""
+    if aggregate.level < asked:
+        warnings.warn(
+            f"Scores were counted in steps of 2^-{aggregate.level} instead of 2^-{asked}: finer ones would make more"
+            f" cells than max_cells allows ({aggregate.n_cells:,} are used).",
+            EvenhandWarning,
+            stacklevel=4,
+        )

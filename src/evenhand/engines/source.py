@@ -1,0 +1,241 @@
+"""What every engine does, given its own way to read a table: find the columns, count, learn."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol, TypedDict
+
+import numpy as np
+
+from evenhand import tables
+from evenhand.criteria import Criterion
+from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.counter import MAX_CELLS, check_level
+from evenhand.engines.learning import learn_from_aggregate, learn_with_recount, warn_if_coarse
+from evenhand.engines.recount import Decisions, Recount, places
+from evenhand.engines.schema import (
+    BAD_LABEL,
+    FINEST,
+    FLAWED,
+    Cells,
+    Columns,
+    Schema,
+    Tally,
+    Words,
+    read_attributes,
+    read_group_columns,
+)
+from evenhand.errors import InputError
+from evenhand.evidence import EvidenceName
+from evenhand.inputs import FloatArray, Missing, is_missing, sort_groups
+from evenhand.rule import Rule
+from evenhand.search import Search
+
+MOST_GROUPS = 1000
+MOST_RECOUNTED = 1 << 24
+Counted = tuple[Words, FloatArray, Words, int]
+
+
+class Names(TypedDict, total=False):
+    """Where the rows' labels, groups, probabilities and weights are: names of columns."""
+
+    y: str | None
+    sensitive_features: Any
+    p_y: str
+    p_group: Any
+    sample_weight: str | None
+    pos_label: Hashable
+
+
+class Size(TypedDict, total=False):
+    """How finely scores are counted."""
+
+    level: int
+    max_cells: int
+
+
+class Options(Size, total=False):
+    """The options of :func:`evenhand.learn_rule` that an engine takes, and how finely scores are counted."""
+
+    search: str | Search
+    evidence: EvidenceName
+    costs: Any
+    priors: Any
+    missing: Missing
+    random_state: Any
+
+
+class Source(Protocol):
+    """A table that an engine can read."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        ...
+
+    @property
+    def again(self) -> bool:
+        """Whether the rows can be read more than once."""
+        ...
+
+    def distinct(self, column: str) -> list[Any]:
+        """Return the distinct values of a column, at most MOST_GROUPS + 1."""
+        ...
+
+    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
+        """Return the distinct words of the rows, their sums and counts, and the level they are quantised at."""
+        ...
+
+    def flawed(self, columns: Columns, cells: Cells) -> str:
+        """Return a row that is not made of probabilities, in words."""
+        ...
+
+
+def find_columns(
+    source: Source,
+    *,
+    p_y: str,
+    p_group: Any = None,
+    y: str | None = None,
+    sensitive_features: Any = None,
+    sample_weight: str | None = None,
+    pos_label: Hashable = 1,
+) -> Columns:
+    """Return where everything is, after looking that it is there."""
+    attributes = read_attributes(sensitive_features)
+    scored, cells, classes = read_group_columns(p_group, list(attributes), pos_label)
+    named = [y, *attributes.values(), p_y, *(name for row in cells for name in row), sample_weight]
+    for name in dict.fromkeys(name for name in named if name is not None):
+        if not isinstance(name, str):
+            raise InputError(f"Columns are named by text; got {name!r}.")
+        times = list(source.names).count(name)
+        if times != 1:
+            problem = f"no column {name!r}. {tables.nearest(name, source.names)}" if not times else f"{name!r} twice."
+            raise InputError(f"The table has {problem}")
+    if classes is None:
+        classes = _classes(source, y, pos_label)
+    known = {entry.attribute: entry.groups for entry in scored}
+    observed = tuple(
+        (attribute, known[attribute] if attribute in known else _groups(source, column))
+        for attribute, column in attributes.items()
+    )
+    schema = Schema(y is not None, classes, scored, observed)
+    return Columns(schema, y, tuple(attributes.values()), p_y, cells, sample_weight)
+
+
+def _classes(source: Source, y: str | None, pos_label: Hashable) -> tuple[Hashable, Hashable]:
+    if y is None:
+        return (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
+    values = [value for value in source.distinct(y) if not is_missing(value)]
+    others = [value for value in values if value != pos_label]
+    if len(others) > 1:
+        raise InputError(f"y must have two values, one of them {pos_label!r}; {y!r} has {sort_groups(values)[:6]!r}.")
+    # True is equal to 1, and the column's own value is the label.
+    own = next((value for value in values if value == pos_label), pos_label)
+    return (others[0] if others else None), own
+
+
+def _groups(source: Source, column: str) -> tuple[Hashable, ...]:
+    values = [value for value in source.distinct(column) if not is_missing(value)]
+    if len(values) > MOST_GROUPS:
+        raise InputError(f"{column!r} has more than {MOST_GROUPS} values: it is no attribute with groups.")
+    return sort_groups(values)
+
+
+def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, max_cells: int = MAX_CELLS) -> Aggregate:
+    """Return the aggregate of a table, after checking what was counted."""
+    check_level(level, max_cells)
+    schema = columns.schema
+    cells = Cells(schema, columns.weight is not None)
+    words, sums, rows, reached = source.count(columns, cells, level, max_cells)
+    flawed = schema.unpack(words, "flaw") == FLAWED
+    if flawed.any():
+        raise InputError(
+            f"{int(rows[flawed].sum()):,} rows have scores that are not probabilities between 0 and 1 or that do not"
+            f" sum to 1 within an attribute, or weights that are none; {source.flawed(columns, cells)}."
+        )
+    label = schema.unpack(words, "label")
+    if (label == BAD_LABEL).any():
+        raise InputError(
+            f"{int(rows[label == BAD_LABEL].sum()):,} rows have a label in {columns.y!r} that is missing, or is neither"
+            f" {schema.classes[0]!r} nor {schema.classes[1]!r}."
+        )
+    for place, (name, groups) in enumerate(schema.observed):
+        strange = schema.unpack(words, f"a{place}") == len(groups) + 1
+        if strange.any():
+            raise InputError(
+                f"{int(rows[strange].sum()):,} rows have an unknown group in {columns.sensitive[place]!r}; the groups"
+                f" given of {name!r} are {list(groups)!r}."
+            )
+    weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
+    if rows.size and not weight.sum() > 0.0:
+        raise InputError("The weights are zero for every row: nothing counts.")
+    return Aggregate(schema, reached, words, weight, rows)
+
+
+def learn_source(
+    source: Source,
+    columns: Columns,
+    *,
+    criterion: str | Criterion,
+    tolerance: float,
+    search: str | Search = "certified",
+    evidence: EvidenceName = "labels",
+    costs: Any = None,
+    priors: Any = None,
+    missing: Missing = "raise",
+    random_state: Any = None,
+    level: int = FINEST,
+    max_cells: int = MAX_CELLS,
+) -> Rule:
+    """Return the best rule that keeps its bounds on the rows: counted once, solved, and counted again."""
+    options = {
+        "criterion": criterion, "tolerance": tolerance, "search": search, "evidence": evidence, "costs": costs,
+        "priors": priors, "missing": missing, "random_state": random_state,
+    }  # fmt: skip
+    found = aggregate_source(source, columns, level=level, max_cells=max_cells)
+    warn_if_coarse(found, level)
+    if not source.again:
+        rule = learn_from_aggregate(found, provable=False, **options)
+        rule.learned_from["columns"] = columns.remember()  # type: ignore[index]
+        return rule
+
+    def recount(decisions: Decisions) -> Recount:
+        words, sums, rows, _ = source.count(columns, decisions, FINEST, MOST_RECOUNTED)
+        return decisions.recount(words, sums, rows)
+
+    return learn_with_recount(found, columns, recount, **options)
+
+
+def columns_of_rule(rule: Rule, p_y: str | None, p_group: Any) -> tuple[str, dict[str, dict[Hashable, str | None]]]:
+    """Return the columns that a rule is applied to: those given, else those it was learnt on."""
+    remembered = rule.learned_from.get("columns")
+    remembered = remembered if isinstance(remembered, dict) else {}
+    score = remembered.get("score") if p_y is None else p_y
+    if not isinstance(score, str):
+        raise InputError("The rule does not say which column holds the probability: give p_y.")
+    if p_group is not None:
+        scored, cells, _ = read_group_columns(p_group, rule.attributes, rule.classes[1])
+        return score, {
+            entry.attribute: dict(zip(places(entry.groups, rule.classes, entry.joint), row, strict=True))
+            for entry, row in zip(scored, cells, strict=True)
+        }
+    found: dict[str, dict[Hashable, str | None]] = {}
+    for name in rule.attributes:
+        entry = remembered.get("groups", {}).get(name)
+        listed = entry.get("columns") if isinstance(entry, dict) else None
+        keys = places(rule.groups[name], rule.classes, isinstance(entry, dict) and entry.get("kind") == "joint")
+        if not isinstance(listed, list) or len(listed) != len(keys):
+            raise InputError(f"The rule does not say which columns hold the probabilities of {name!r}: give p_group.")
+        found[name] = dict(zip(keys, listed, strict=True))
+    return score, found
+
+
+def new_names(rule: Rule, prefix: str, taken: Sequence[str]) -> list[str]:
+    """Return the names of the columns that applying a rule adds: decision, fair_margin, flipped, bias_score_1, ..."""
+    scores = [f"bias_score_{k + 1}" for k in range(len(rule.terms))]
+    names = [f"{prefix}{name}" for name in ("decision", "fair_margin", "flipped", *scores)]
+    for name in names:
+        if name in taken:
+            raise InputError(f"The table already has a column {name!r}: rename the new ones, with prefix.")
+    return names

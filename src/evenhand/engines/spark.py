@@ -1,0 +1,217 @@
+"""Learning and applying on a Spark 4 DataFrame, with plain SQL expressions.
+
+Nothing of evenhand has to be installed on the workers, and nothing is collected but the counts. The cluster packs each
+row's quantised scores, label and groups into integers and groups by them; how finely, is decided by looking at some
+rows first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand import tables
+from evenhand.criteria import Criterion
+from evenhand.engines import source as shared
+from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.counter import COARSEST, Counter
+from evenhand.engines.schema import Cells, Columns, Tally, Words
+from evenhand.engines.source import Counted, Names, Options, Size
+from evenhand.engines.sql import added_columns, inner_columns
+from evenhand.errors import InputError, MissingExtraError
+from evenhand.export.sql import DIALECTS
+from evenhand.rule import Rule
+
+PEEK_ROWS = 200_000
+ROOM = 8
+SPELLING = DIALECTS["spark"]
+_KINDS = {"boolean": "bool", "string": "text", "float": "float", "double": "float"}
+_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+
+
+def learn_rule(
+    data: Any,
+    *,
+    criterion: str | Criterion = "demographic_parity",
+    tolerance: float = 0.05,
+    y: str | None = None,
+    sensitive_features: Any = None,
+    p_y: str,
+    p_group: Any = None,
+    sample_weight: str | None = None,
+    pos_label: Any = 1,
+    **options: Unpack[Options],
+) -> Rule:
+    """Learn the most accurate rule that meets a criterion, from a Spark DataFrame.
+
+    Parameters
+    ----------
+    data : pyspark.sql.DataFrame
+        The rows. They are read twice, and must be the same both times: cache what is not.
+    criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
+        As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
+    """
+    table = Table(data)
+    columns = shared.find_columns(
+        table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
+        pos_label=pos_label,
+    )  # fmt: skip
+    return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
+
+
+def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: Unpack[Names]) -> Aggregate:
+    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters."""
+    table = Table(data)
+    size: Size = {"level": level, "max_cells": max_cells}
+    return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
+
+
+def apply(
+    rule: Rule, data: Any, *, p_y: str | None = None, p_group: Any = None, prefix: str = "", keep: bool = True
+) -> Any:
+    """Return the DataFrame with the columns decision, fair_margin, flipped and bias_score_1, ... added.
+
+    Columns that are not named are those that the rule was learnt on; see :func:`evenhand.engines.duckdb.apply`. A row
+    that is not made of probabilities is an error when the result is read.
+    """
+    table = Table(data)
+    score, cells = shared.columns_of_rule(rule, p_y, p_group)
+    for name in [score, *(name for row in cells.values() for name in row.values() if name is not None)]:
+        if name not in table.names:
+            raise InputError(f"The table has no column {name!r}. {tables.nearest(name, table.names)}")
+    names = shared.new_names(rule, prefix, table.names if keep else ())
+    texts = added_columns(rule, score, cells, SPELLING, "raise_error")
+    new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+    with plain_errors():
+        return data.selectExpr(*(["*"] if keep else []), *new)
+
+
+class Table:
+    """A Spark DataFrame, as the source of rows."""
+
+    again = True
+
+    def __init__(self, data: Any) -> None:
+        if not all(hasattr(data, name) for name in ("selectExpr", "groupBy", "dtypes")):
+            _pyspark()
+            raise InputError(f"data must be a Spark DataFrame; got {type(data).__name__}.")
+        self.frame = data
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the columns."""
+        return list(self.frame.columns)
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        """What each column holds."""
+        return {name: "number" if kind in _NUMBERS else _KINDS.get(kind, kind) for name, kind in self.frame.dtypes}
+
+    def distinct(self, column: str) -> list[Any]:
+        """Return the distinct values of a column."""
+        with plain_errors():
+            found = self.frame.selectExpr(f"{SPELLING.name(column)} AS v").distinct().limit(shared.MOST_GROUPS + 1)
+            return [row["v"] for row in found.collect()]
+
+    def _inner(self, columns: Columns) -> Any:
+        texts = inner_columns(columns, self.kinds, SPELLING)
+        return self.frame.selectExpr(*(f"{text} AS {name}" for name, text in texts.items()))
+
+    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
+        """Return the distinct words of the rows, their sums and counts, and the level."""
+        weighted = columns.weight is not None
+        payload = [f"w * {name}" if weighted else name for name in tally.payload]
+        sums = (["w"] if weighted else []) + payload
+        keys = [f"k{j}" for j in range(tally.width)]
+        texts = [f"{text} AS {key}" for text, key in zip(tally.sql("spark"), keys, strict=True)]
+        texts += [f"{text} AS v{j}" for j, text in enumerate(sums)]
+        with plain_errors():
+            inner = self._inner(columns)
+            condition = tally.where("spark")
+            words = (inner if condition is None else inner.filter(condition)).selectExpr(*texts)
+            counter = Counter(tally, len(sums), level=level, max_cells=max_cells)
+            if isinstance(tally, Cells):
+                _count_cells(words, tally, counter)
+            else:
+                _add(counter, _grouped(words, tally, len(sums), level).toArrow())
+        return (*counter.cells(), counter.level)
+
+    def flawed(self, columns: Columns, cells: Cells) -> str:
+        """Return a row that is not made of probabilities, in words."""
+        with plain_errors():
+            row = self._inner(columns).filter(f"NOT coalesce({cells.sound}, FALSE)").first().asDict()
+        return f"one has p_y = {row['s0']} and p_group = {[v for k, v in row.items() if k[0] == 's' and k != 's0']}"
+
+
+def _count_cells(words: Any, tally: Cells, counter: Counter) -> None:
+    """Group on the cluster, more coarsely until what is left is small enough, and only then collect."""
+    sums = counter.columns
+    first = _grouped(words.limit(PEEK_ROWS), tally, sums, counter.level).toArrow()
+    rows = first.column(first.num_columns - 1).to_numpy()
+    if rows.sum() < PEEK_ROWS:
+        _add(counter, first)
+        return
+    keys = np.column_stack([first.column(j).to_numpy() for j in range(tally.width)])
+    while counter.level > COARSEST and _cells_expected(keys & tally.masks(counter.level), rows) > counter.max_cells:
+        counter.level -= 1
+    grouped = _grouped(words, tally, sums, counter.level).persist()
+    try:
+        while counter.level > COARSEST and grouped.count() > ROOM * counter.max_cells:
+            counter.level -= 1
+            finer, grouped = grouped, _grouped(grouped, tally, sums, counter.level, counted=True).persist()
+            grouped.count()
+            finer.unpersist()
+        _add(counter, grouped.toArrow())
+    finally:
+        grouped.unpersist()
+
+
+def _cells_expected(keys: Words, rows: NDArray[np.int64]) -> float:
+    """Return how many cells there are to be, judged by those that some rows fill once and twice (Chao's estimate)."""
+    _, inverse = np.unique(keys, axis=0, return_inverse=True)
+    counts = np.bincount(inverse.reshape(-1), rows)
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    return len(counts) + once * (once - 1) / (2 * (twice + 1))
+
+
+def _add(counter: Counter, table: Any) -> None:
+    width = counter.tally.width
+    arrays = [table.column(j).to_numpy() for j in range(table.num_columns)]
+    keys = np.column_stack([array.astype(np.int64) for array in arrays[:width]])
+    sums = [np.nan_to_num(array.astype(np.float64)) for array in arrays[width:-1]]
+    counter.add(keys, np.column_stack(sums) if sums else np.empty((len(keys), 0)), arrays[-1].astype(np.int64))
+
+
+def _grouped(words: Any, tally: Tally, sums: int, level: int, *, counted: bool = False) -> Any:
+    """Return the counts and sums of rows, or of groups that are counted already, at a level."""
+    from pyspark.sql import functions
+
+    keys = [f"k{j} & {mask} AS k{j}" for j, mask in enumerate(tally.masks(level).tolist())]
+    values = [f"v{j}" for j in range(sums)]
+    wanted = [functions.expr(f"sum({value}) AS {value}") for value in values]
+    wanted.append(functions.expr("sum(n) AS n" if counted else "count(1) AS n"))
+    chosen = words.selectExpr(*keys, *values, *(["n"] if counted else []))
+    return chosen.groupBy(*(f"k{j}" for j in range(tally.width))).agg(*wanted)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what Spark raises into :class:`InputError` with one line."""
+    errors = _pyspark().errors
+    try:
+        yield
+    except errors.PySparkException as error:
+        raise InputError(f"Spark cannot do this: {str(error).splitlines()[0][:300]}") from None
+
+
+def _pyspark() -> Any:
+    try:
+        import pyspark.errors
+    except ImportError:
+        raise MissingExtraError("evenhand.engines.spark", "pyspark", "engines") from None
+    return pyspark

@@ -1,0 +1,116 @@
+"""The SQL that DuckDB and Spark share: rows under inner names, and what applying a rule adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from evenhand import scores
+from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
+from evenhand.errors import InputError
+from evenhand.export.sql import Dialect, Texts, fair_margin, group_cells
+from evenhand.rule import Rule
+from evenhand.scores import SUM_SLACK
+
+
+def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> dict[str, str]:
+    """Return an expression for each inner name: scores s0, s1, ..., the label, groups a0, a1, ... and the weight w.
+
+    ``kinds`` says of each column whether it holds "text", "bool", "number", "float" or something else.
+    """
+    found = {"s0": _double(columns.p_y, spelling)}
+    for names, cells in zip(columns.schema.names, columns.p_group, strict=True):
+        given = " + ".join(_double(cell, spelling) for cell in cells if cell is not None)
+        rest = f"(CAST(1 AS DOUBLE) - ({given}))"
+        for name, cell in zip(names, cells, strict=True):
+            found[name] = (
+                f"CASE WHEN {rest} < {-REST_SLACK!r} THEN NULL WHEN {rest} < 0 THEN CAST(0 AS DOUBLE) ELSE {rest} END"
+                if cell is None
+                else _double(cell, spelling)
+            )
+    found["label"] = str(NO_LABEL) if columns.y is None else _label(columns, kinds, spelling)
+    for place, (column, (_, groups)) in enumerate(zip(columns.sensitive, columns.schema.observed, strict=True)):
+        name = spelling.name(column)
+        missing = f"{name} IS NULL" + (f" OR isnan({name})" if kinds[column] == "float" else "")
+        cases = "".join(
+            f" WHEN {name} = {_value(group, kinds[column], column, spelling)} THEN {code}"
+            for code, group in enumerate(groups, start=1)
+        )
+        found[f"a{place}"] = f"CASE WHEN {missing} THEN 0{cases} ELSE {len(groups) + 1} END"
+    if columns.weight is not None:
+        found["w"] = _double(columns.weight, spelling)
+    return found
+
+
+def _label(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> str:
+    assert columns.y is not None
+    name, kind = spelling.name(columns.y), kinds[columns.y]
+    negative, positive = columns.schema.classes
+    text = f"CASE WHEN {name} = {_value(positive, kind, columns.y, spelling)} THEN {POSITIVE}"
+    if negative is not None:
+        text += f" WHEN {name} = {_value(negative, kind, columns.y, spelling)} THEN {NEGATIVE}"
+    return f"{text} ELSE {BAD_LABEL} END"
+
+
+def _double(column: str, spelling: Dialect) -> str:
+    return f"CAST({spelling.name(column)} AS DOUBLE)"
+
+
+def _value(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
+    """Return a label or group as a literal of its column's kind, or say that it cannot be one."""
+    if kind == "bool" and value in (0, 1):
+        return "TRUE" if value else "FALSE"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if (kind == "text" and isinstance(value, str)) or (kind in ("number", "float") and number):
+        return spelling.label(value)
+    raise InputError(
+        f"The column {column!r} holds {kind} values, and {value!r} is none: spell labels and groups as the table does."
+    )
+
+
+def added_columns(
+    rule: Rule, p_y: str, p_group: Mapping[str, Mapping[Hashable, str | None]], spelling: Dialect, error: str
+) -> list[str]:
+    """Return the expressions of decision, fair_margin, flipped and the bias scores.
+
+    A row that is not made of probabilities fails with a message: ``error`` is the engine's function for that.
+    """
+    score = spelling.name(p_y)
+    cells = group_cells(rule, p_group, spelling)
+    fair = fair_margin(rule, score, cells, spelling)
+    false_positive, false_negative = rule.costs
+    base = f"({spelling.literal(false_negative + false_positive)} * {score} - {spelling.literal(false_positive)})"
+    sound = [f"{name} >= 0 AND {name} <= 1" for name in [score, *(c for a in cells.values() for c in a.reshape(-1))]]
+    sound += [f"abs({' + '.join(array.reshape(-1))} - 1) <= {SUM_SLACK!r}" for array in cells.values()]
+    complaint = f"{error}({spelling.label('evenhand: a row has scores that are no probabilities, or do not sum to 1')})"
+    negative, positive = (spelling.label(label) for label in rule.classes)
+
+    def guarded(text: str) -> str:
+        return f"CASE WHEN {' AND '.join(sound)} THEN {text} ELSE {complaint} END"
+
+    return [
+        guarded(f"CASE WHEN {fair} > 0 THEN {positive} ELSE {negative} END"),
+        guarded(fair),
+        f"({base} > 0) <> ({fair} > 0)",
+        *(_bias_score(rule, k, base, cells, spelling) for k in range(len(rule.terms))),
+    ]
+
+
+def _bias_score(rule: Rule, k: int, base: str, cells: Mapping[str, Texts], spelling: Dialect) -> str:
+    """Return s_k = (2 yhat - 1) g_k / eta; infinite where eta is 0, and 0 where g_k is."""
+    terms = []
+    for event, prior, coefficient in zip(rule.events, rule.priors, rule.terms[k].coefficients, strict=True):
+        if coefficient == 0.0:
+            continue
+        posterior = spelling.literal(1.0)
+        if event.attribute is not None:
+            array = cells[event.attribute]
+            places = scores.event_columns(event, rule.groups, joint=array.ndim == 2)
+            posterior = " + ".join(array.reshape(-1)[places])
+        terms.append(f"{spelling.literal(coefficient)} * (({posterior}) / {spelling.literal(prior)})")
+    contrast = f"({' + '.join(terms)})"
+    infinite = [f"CAST('{sign}Infinity' AS DOUBLE)" for sign in ("-", "")]
+    return (
+        f"CASE WHEN {contrast} = 0 THEN {spelling.literal(0.0)}"
+        f" WHEN {base} = 0 THEN CASE WHEN {contrast} > 0 THEN {infinite[0]} ELSE {infinite[1]} END"
+        f" WHEN {base} > 0 THEN {contrast} / {base} ELSE -({contrast} / -{base}) END"
+    )

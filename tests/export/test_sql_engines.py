@@ -1,0 +1,103 @@
+"""The rule's SQL in DuckDB and in Spark, against Python, to the bit."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import evenhand as eh
+
+NAMES = [
+    "p",
+    "select",
+    "a b",
+    'quo"te',
+    "back`tick",
+    "semi;colon",
+    "x'y",
+    "ünï",
+    "-- comment",
+    "1st",
+    "{df}",
+    "$1",
+    "a.b",
+]
+CRITERIA = ("dp", "eo", "eop")
+
+
+def random_case(seed, names, criterion):
+    """Return a rule, a table under hostile names, the spelling of its columns, and the probabilities as arrays."""
+    rng = np.random.default_rng(seed)
+    rule = eh.Rule.from_criterion(
+        criterion, groups={"sex": ("F", "M")}, priors=rng.dirichlet(np.ones(4)).reshape(2, 2),
+        z=rng.normal(size=2 if criterion == "eo" else 1) * 0.1, classes=("it's no", "yes"),
+        costs=(1.0, rng.uniform(0.5, 3.0)),
+    )  # fmt: skip
+    p, joint = rng.random(200), rng.dirichlet(np.ones(4), 200).reshape(200, 2, 2)
+    table = pa.table(dict(zip(names, [p, *joint.reshape(200, 4).T], strict=False)))
+    cells = [(label, group) for label in rule.classes for group in ("F", "M")]
+    return rule, table, {"p_y": names[0], "p_group": dict(zip(cells, names[1:5], strict=True))}, p, joint
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), names=st.permutations(NAMES), criterion=st.sampled_from(CRITERIA))
+def test_duckdb_decides_every_row_as_python_does(seed, names, criterion):
+    rule, table, spelling, p, joint = random_case(seed, names, criterion)
+    texts = [rule.to_sql(**spelling, dialect="duckdb", output=output) for output in ("margin", "decision")]
+    found = (
+        duckdb.from_arrow(table).project(", ".join(f"{text} AS c{k}" for k, text in enumerate(texts))).to_arrow_table()
+    )
+    assert (found["c0"].to_numpy() == rule.decision_function(p, joint)).all()
+    assert found["c1"].to_pylist() == rule.decide(p, joint).tolist()
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_spark_decides_every_row_as_python_does(spark, criterion):
+    for seed, start in enumerate((0, 4, 8)):
+        rule, table, spelling, p, joint = random_case(seed, NAMES[start : start + 5], criterion)
+        texts = [rule.to_sql(**spelling, dialect="spark", output=output) for output in ("margin", "decision")]
+        frame = spark.createDataFrame(table)
+        found = frame.selectExpr(*(f"{text} AS c{k}" for k, text in enumerate(texts))).toArrow()
+        assert (found["c0"].to_numpy() == rule.decision_function(p, joint)).all()
+        assert found["c1"].to_pylist() == rule.decide(p, joint).tolist()
+
+
+def test_a_score_that_is_null_or_nan_is_decided_null(spark):
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
+    table = pa.table({"p": pa.array([None, float("nan"), 0.9]), "f": [0.5, 0.5, 0.5], "m": [0.5, 0.5, 0.5]})
+    texts = {name: rule.to_sql(p_y="p", p_group={"F": "f", "M": "m"}, dialect=name) for name in ("duckdb", "spark")}
+    in_duckdb = duckdb.from_arrow(table).project(f"{texts['duckdb']} AS c").fetchall()
+    in_spark = spark.createDataFrame(table).selectExpr(f"{texts['spark']} AS c").collect()
+    assert [row[0] for row in in_duckdb] == [row[0] for row in in_spark] == [None, None, 1]
+
+
+def test_one_column_may_be_what_the_others_leave():
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
+    rng = np.random.default_rng(0)
+    p, f = rng.random((2, 100))
+    text = rule.to_sql(p_y="p", p_group={"F": "f", "M": None}, dialect="duckdb", output="margin")
+    found = duckdb.from_arrow(pa.table({"p": p, "f": f})).project(f"{text} AS c").fetchnumpy()["c"]
+    assert (found == rule.decision_function(p, np.column_stack([f, 1.0 - f]))).all()
+    with pytest.raises(eh.errors.InputError, match="one column that is None"):
+        rule.to_sql(p_y="p", p_group={"F": None, "M": None})
+
+
+def test_crossed_groups_are_no_pairs_of_label_and_group():
+    crossed = eh.Intersection("sex", "race")
+    groups = [(s, r) for s in "FM" for r in "ab"]
+    rule = eh.Rule.from_criterion(
+        eh.DemographicParity(attribute=crossed), groups={"sex": "FM", "race": "ab", crossed.name: groups},
+        priors={"sex": [0.5, 0.5], "race": [0.5, 0.5], crossed.name: [0.25] * 4}, z=[0.1, 0.2, 0.3],
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    p, joint = rng.random(50), rng.dirichlet(np.ones(4), 50)
+    names = ["c0", "c1", "c2", "c3"]
+    text = rule.to_sql(p_y="p", p_group=dict(zip(groups, names, strict=True)), dialect="duckdb", output="margin")
+    table = pa.table({"p": p, **{name: joint[:, k] for k, name in enumerate(names)}})
+    assert (
+        duckdb.from_arrow(table).project(f"{text} AS c").fetchnumpy()["c"] == rule.decision_function(p, joint)
+    ).all()
