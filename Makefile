@@ -4,22 +4,36 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
 
-.PHONY: demo test test-long lint types bench browser clean
+.PHONY: demo test test-long test-lowest fuzz mutants lint types bench dist licences browser java clean
 
 demo: .venv/installed
 	$(BIN)/python -m evenhand.demo
 
-test: .venv/installed-dev browser
-	$(BIN)/python -m ruff check src tests benchmarks
+test: .venv/installed-dev browser java
+	$(BIN)/python -m ruff check src tests benchmarks examples tools
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest -n 2 --ignore=tests/long
 
-test-long: .venv/installed-dev
+test-long: .venv/installed-dev java
 	$(BIN)/python -m pytest tests/long
 
+# The core alone, with the oldest versions of its dependencies.
+CORE_TESTS := tests/search tests/test_criteria.py tests/test_scores.py tests/test_rule.py tests/test_learn.py \
+	tests/test_learn_optimum.py tests/test_metrics.py tests/test_intervals.py tests/test_bounds.py \
+	tests/test_numerical_care.py tests/test_crossfit.py
+
+test-lowest: .venv-lowest/installed
+	.venv-lowest/bin/python -m pytest -n 2 $(CORE_TESTS)
+
+fuzz: .venv/installed-dev
+	$(BIN)/python tests/fuzz/run.py --seconds 240
+
+mutants: .venv/installed-dev
+	$(BIN)/python tests/mutation/mutate.py
+
 lint: .venv/installed-dev
-	$(BIN)/python -m ruff check src tests benchmarks
-	$(BIN)/python -m ruff format --check src tests benchmarks
+	$(BIN)/python -m ruff check src tests benchmarks examples tools
+	$(BIN)/python -m ruff format --check src tests benchmarks examples tools
 
 types: .venv/installed-dev
 	$(BIN)/python -m mypy
@@ -27,14 +41,34 @@ types: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks
 
+# A wheel and an sdist, and the wheel's smoke test in an empty environment.
+dist: .venv/installed-dev
+	rm -rf dist build/smoke
+	$(BIN)/python -m hatchling build
+	$(PYTHON) -m venv build/smoke
+	build/smoke/bin/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt dist/*.whl
+	cd build && smoke/bin/python ../tools/smoke.py
+	rm -rf build/smoke && $(PYTHON) -m venv build/smoke
+	build/smoke/bin/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt dist/*.tar.gz
+	cd build && smoke/bin/python ../tools/smoke.py
+
+licences: .venv/installed-dev
+	$(BIN)/python tools/licences.py > docs/licences.md
+
 # The report is tested in a real browser.
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	|| { echo "Installing chromium for the report's tests" && apt-get -qq update && apt-get -qq install -y chromium chromium-driver >/dev/null; } \
 	|| echo "There is no chromium and chromedriver here: the report's browser tests will fail. Install them by hand."
 
+# Spark is tested on a real Java.
+java:
+	@command -v java >/dev/null \
+	|| { echo "Installing Java for Spark's tests" && apt-get -qq update && apt-get -qq install -y openjdk-17-jre-headless >/dev/null; } \
+	|| echo "There is no Java here: Spark's tests will fail. Install Java 17 or newer by hand."
+
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest site build dist .pytest_cache .mypy_cache .ruff_cache
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit("evenhand needs Python 3.11 or newer, and $(PYTHON) is older: say make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
@@ -51,3 +85,10 @@ clean:
 	@echo "Installing evenhand and its development tools"
 	@$(PIP) --editable '.[dev]'
 	@touch .venv/installed-dev
+
+.venv-lowest/installed: pyproject.toml constraints-lowest.txt
+	@$(PYTHON) -m venv .venv-lowest
+	@echo "Installing the oldest supported versions in .venv-lowest"
+	@.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints-lowest.txt \
+	--editable . hypothesis pytest pytest-xdist "pandas<3" polars
+	@touch .venv-lowest/installed
