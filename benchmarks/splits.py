@@ -1,4 +1,4 @@
-"""Random splits of Adult and COMPAS with the probabilities that every compared method is given.
+"""Random splits of Adult, COMPAS and KDD Census Income with the probabilities that every compared method is given.
 
 A split has the paper's sizes. The models of the hold-out see the training rows, and the validation rows get
 probabilities from them. Cross-fitting spends the same rows otherwise: training and validation rows together
@@ -26,10 +26,11 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 import evenhand as eh
+from benchmarks.census import load_census
 from evenhand.datasets import Dataset
 
 FOLDS = 5
-SPLITS = {"adult": 20, "compas": 60}
+SPLITS = {"adult": 20, "census": 5, "compas": 60}
 if at_most := os.environ.get("EVENHAND_SPLITS"):  # fewer, for a quick look
     SPLITS = {name: min(n, int(at_most)) for name, n in SPLITS.items()}
 MODELS = {
@@ -76,6 +77,8 @@ class SplitData:
 @cache
 def dataset(name: str) -> Dataset:
     """Return a data set by its name."""
+    if name == "census":
+        return load_census(directory())
     return {"adult": eh.datasets.load_adult, "compas": eh.datasets.fetch_compas}[name]()
 
 
