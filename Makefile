@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
 
-.PHONY: demo test test-long test-lowest fuzz mutants lint types bench dist licences browser java clean
+.PHONY: demo test test-long test-lowest fuzz mutants lint types bench docs dist licences browser java clean
 
 demo: .venv/installed
 	$(BIN)/python -m evenhand.demo
@@ -40,6 +40,11 @@ types: .venv/installed-dev
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks
+
+# The site, with warnings as errors, into site/; and its examples.
+docs: .venv/installed-docs java
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py
 
 # A wheel and an sdist, and the wheel's smoke test in an empty environment.
 dist: .venv/installed-dev
@@ -80,6 +85,11 @@ clean:
 	@echo "Installing evenhand"
 	@$(PIP) --editable '.[cli,report]'
 	@touch .venv/installed
+
+.venv/installed-docs: .venv/installed-dev
+	@echo "Installing what builds the documentation"
+	@$(PIP) --editable '.[dev,docs]'
+	@touch .venv/installed-docs
 
 .venv/installed-dev: .venv/made pyproject.toml constraints.txt
 	@echo "Installing evenhand and its development tools"

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from evenhand.models import ResNet18
 from evenhand.models.resnet import ImageNetwork, load_body
 
-IMAGES = 512
+IMAGES = 256
 BATCH = 64
 SIZE = 128
 REPEATS = 5

@@ -1,0 +1,59 @@
+"""The documentation is true: its examples run and print what the pages say, and every public name is in it."""
+
+import importlib
+import re
+import sys
+import types
+
+import pytest
+
+import pages
+
+PACKAGES = (
+    "evenhand",
+    "evenhand.baselines",
+    "evenhand.datasets",
+    "evenhand.engines",
+    "evenhand.io",
+    "evenhand.metrics",
+    "evenhand.models",
+    "evenhand.report",
+    "evenhand.search",
+)
+
+
+@pytest.mark.parametrize("page", pages.pages())
+def test_the_examples_of_a_page_print_what_it_says(page):
+    for block, expected in pages.run(pages.ROOT / page):
+        assert block.lines == expected, f"{page}:{block.line}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_is_on_a_page_of_the_api(package):
+    module = importlib.import_module(package)
+    documented = _documented()
+    for name in set(module.__all__) - {"__version__"}:
+        value = getattr(module, name)
+        homes = {package, getattr(value, "__module__", package)}
+        shown = isinstance(value, types.ModuleType) or documented & {f"{home}.{name}" for home in homes}
+        assert shown, f"{package}.{name}"
+
+
+def _documented() -> set[str]:
+    """Return the full name of everything that the pages of the API ask to be shown."""
+    found = set()
+    for page in (pages.ROOT / "docs/api").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for name, options in re.findall(r"^::: ([\w.]+)\n((?:    .*\n)*)", text, re.MULTILINE):
+            members = re.search(r"members: \[(.*)\]", options)
+            module = sys.modules.get(name)
+            shown = members[1].split(", ") if members else [] if module is None else vars(module)
+            found |= {name, *(f"{name}.{member}" for member in shown)}
+    return found
+
+
+def test_the_site_loads_nothing_from_elsewhere():
+    settings = (pages.ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    styles = (pages.ROOT / "docs/stylesheets/evenhand.css").read_text(encoding="utf-8")
+    assert "font: false" in settings
+    assert "http" not in settings + styles
