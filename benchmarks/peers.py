@@ -138,14 +138,19 @@ def once(
     return [None if point is None else tuple(point) for point in json.loads(path.read_text())]
 
 
+def told_the_attribute() -> set[str]:
+    """Return the methods that are given the attribute when they decide."""
+    using = {f"{m.name}, {title}" for m in POST_PROCESSORS if m.needs_group for title in WAYS.values()}
+    return using | {f"error-parity, {title}" for title in WAYS.values()}
+
+
 def print_outcomes(name: str, criterion: str, found: Mapping[str, Outcomes]) -> None:
     """Print one table; the best accuracy without the attribute, among the methods run on all splits, is bold."""
-    using = {f"{m.name}, {title}" for m in POST_PROCESSORS if m.needs_group for title in WAYS.values()}
-    using |= {f"error-parity, {title}" for title in WAYS.values()}
+    using = told_the_attribute()
     levels = {method: [kept.accuracy_at_gap(gap) for gap in SHOWN[name]] for method, kept in found.items()}
     most = max(map(len, found.values()))
     rivals = {method for method, kept in found.items() if method not in using and len(kept) == most}
-    best = np.nanmax([levels[method] for method in rivals], axis=0)
+    best = np.max([np.nan_to_num(levels[method], nan=-np.inf) for method in rivals], axis=0)
     ours = found[f"{CERTIFIED.name}, {WAYS['crossfit']}"]
     rows = []
     for method, kept in found.items():
@@ -180,12 +185,17 @@ def print_dominance(criterion: str, found: Mapping[str, Outcomes]) -> None:
             within = accuracies[gaps <= tolerance]
             if within.size:
                 points.append((float(within.max()), method))
-        best = sorted(points, reverse=True)[:3]
-        rows.append([f"{tolerance:.2f}", *(f"{name} ({100 * accuracy:.2f})" for accuracy, name in best)])
-        rows[-1] += ["-"] * (4 - len(rows[-1]))
-        rows[-1].append(", ".join(m for m in found if m not in {name for _, name in points}) or "none")
+        points.sort(reverse=True)
+        without = [point for point in points if point[1] not in told_the_attribute()]
+        leaders = [
+            f"{one[1]} ({100 * one[0]:.2f})" if one else "-"
+            for pair in (points, without)
+            for one in (*pair[:2], *[None] * (2 - len(pair)))
+        ]
+        rows.append([f"{tolerance:.2f}", *leaders, f"{len(points)} of {len(found)}"])
     print(f"\n#### Who is best within a tolerance: {CRITERIA[criterion]}\n")
-    print(table(["mean test gap within", "first", "second", "third", "never within it"], rows), flush=True)
+    header = ["mean test gap within", "first", "second", "first without the attribute", "second", "methods within it"]
+    print(table(header, rows), flush=True)
 
 
 def print_times(name: str, model: str) -> None:

@@ -54,9 +54,7 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     print("# Licences of the dependencies\n")
-    print(
-        "Made with `make licences` from what is installed; evenhand itself is Apache-2.0, its copy of UCI Adult CC BY 4.0."
-    )
+    print("Made with `make licences` from what is installed. evenhand is Apache-2.0, its copy of UCI Adult CC BY 4.0.")
     core = closure(project["dependencies"])
     optional = [r for name, listed in extras.items() if name not in {"dev", "docs", "all"} for r in listed]
     for title, packages in (("Core", core), ("Extras", closure(optional))):
