@@ -2,7 +2,7 @@
 
 A ``python`` block is executed. An ``output`` block after it is what the block printed, to the letter. In a ``console``
 block ``$ `` begins a command and ``> `` continues it; the other lines, if there are any, are what is printed.
-``python tests/pages.py PAGE ...`` writes the output into the pages.
+A fence with ``.needs-spark`` is given a session. ``python tests/pages.py PAGE ...`` writes the output into the pages.
 """
 
 from __future__ import annotations
@@ -63,9 +63,14 @@ def blocks(page: Path) -> Iterator[Block]:
             block.lines.append(line)
 
 
-def run(page: Path) -> Iterator[tuple[Block, list[str]]]:
+def needs(page: Path) -> set[str]:
+    """Return what a page's blocks are given: names after ``needs-`` in the attributes of a fence."""
+    return set(re.findall(r"^```\{.*\.needs-(\w+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def run(page: Path, **given: object) -> Iterator[tuple[Block, list[str]]]:
     """Run a page in a new directory; yield each block that shows output, with the lines it should have."""
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    namespace: dict[str, object] = {"__name__": "__main__", **given}
     printed = ""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), threadpool_limits(1):
         for block in blocks(page):
@@ -101,7 +106,12 @@ def _run_commands(block: Block) -> Iterator[str]:
 
 def _write_output(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
-    for block, expected in reversed(list(run(page))):
+    given = {}
+    if "spark" in needs(page):
+        from pyspark.sql import SparkSession
+
+        given["spark"] = SparkSession.builder.master("local[1]").getOrCreate()
+    for block, expected in reversed(list(run(page, **given))):
         lines[block.line - 1 : block.line - 1 + len(block.lines)] = expected
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -8,6 +8,9 @@ import types
 import pytest
 
 import pages
+from scored_rows import spark
+
+__all__ = ["spark"]
 
 PACKAGES = (
     "evenhand",
@@ -23,8 +26,9 @@ PACKAGES = (
 
 
 @pytest.mark.parametrize("page", pages.pages())
-def test_the_examples_of_a_page_print_what_it_says(page):
-    for block, expected in pages.run(pages.ROOT / page):
+def test_the_examples_of_a_page_print_what_it_says(page, request):
+    given = {name: request.getfixturevalue(name) for name in pages.needs(pages.ROOT / page)}
+    for block, expected in pages.run(pages.ROOT / page, **given):
         assert block.lines == expected, f"{page}:{block.line}"
 
 
@@ -57,3 +61,10 @@ def test_the_site_loads_nothing_from_elsewhere():
     styles = (pages.ROOT / "docs/stylesheets/evenhand.css").read_text(encoding="utf-8")
     assert "font: false" in settings
     assert "http" not in settings + styles
+
+
+def test_the_figures_of_the_readme_are_those_of_the_comparison():
+    figures = re.findall(r"\d\d\.\d\d ± \d\.\d\d", (pages.ROOT / "README.md").read_text(encoding="utf-8"))
+    measured = (pages.ROOT / "docs/comparison.md").read_text(encoding="utf-8")
+    assert figures
+    assert [figure for figure in figures if figure not in measured] == []

@@ -16,6 +16,11 @@ from typing import Any
 from latex2mathml.converter import convert
 
 FONT = "STIXTwoMath-Regular.ttf"
+# What the converter takes for operators: a bar that grows and an infinity with room around it.
+_REPAIRS = (
+    (re.compile(r"<mo[^>]*>(&#x0007C;|\|)</mo>"), r'<mo stretchy="false" lspace="0" rspace="0">|</mo>'),
+    (re.compile(r"<mo>(&#x0221E;|∞)</mo>"), "<mi>∞</mi>"),
+)
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -25,6 +30,8 @@ def on_page_content(content: str, **_: Any) -> str:
     def formula(match: re.Match[str]) -> str:
         display = "block" if match[2] == "[" else "inline"
         mathml = convert(html.unescape(match[3]), display=display)
+        for pattern, repair in _REPAIRS:
+            mathml = pattern.sub(repair, mathml)
         return f'<{match[1]} class="formula-{display}">{mathml}</{match[1]}>'
 
     return _FORMULA.sub(formula, content)

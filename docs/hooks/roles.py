@@ -11,6 +11,8 @@ import griffe
 
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|exc):`(~?)([\w.]+)`")
 
+_LITERAL = re.compile(r"^::\n", re.MULTILINE)
+
 
 def _code(match: re.Match[str]) -> str:
     name = match[2].rpartition(".")[2] if match[1] else match[2]
@@ -23,7 +25,7 @@ class Roles(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of every object when it is collected."""
         if obj.docstring is not None:
-            text = _ROLE.sub(_code, obj.docstring.value)
+            text = _LITERAL.sub("", _ROLE.sub(_code, obj.docstring.value))
             # A type is read as Python where that is possible, and would be shown as a difference.
             obj.docstring.value = text.replace("array-like", "array\u2011like")
 
