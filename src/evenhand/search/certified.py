@@ -174,7 +174,11 @@ class _Run:
             rounds = [[boxes]]
             workers = 1
         else:
-            parts = [[part] for face in reversed(boxes) for part in _parts(*face)]
+            middle = _parts(*boxes[-1])
+            if self.problem.dimension <= 4:
+                # Most of the work is around z = 0: smaller parts share it evenly, and soon find good rules.
+                middle = [part for half in middle for part in _parts(*half)]
+            parts = [[part] for part in (*middle, *(part for face in boxes[-2::-1] for part in _parts(*face)))]
             rounds = [parts[start : start + BOXES_A_ROUND] for start in range(0, len(parts), BOXES_A_ROUND)]
             # Counting boxes is only the same every time when one thread counts.
             workers = 1 if self.options.max_nodes is not None else self.options.n_jobs or os.cpu_count() or 1
