@@ -111,14 +111,19 @@ def run_spark(path: Path, repeats: int) -> dict[str, float]:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     frame = session.read.parquet(str(path))
-    # Adding the scores up makes Spark read them, as learning does; it is the least that can be done with a column.
-    counting = frame.groupBy("y", "sex").agg({**dict.fromkeys(("p", *JOINT.values()), "sum"), "*": "count"})
+
+    def count() -> None:
+        # Adding the scores up makes Spark read them, as learning does; it is the least that can be done with a column.
+        # A new frame each time: Spark would answer the same one from the shuffle files of the first time.
+        rows = session.read.parquet(str(path)).groupBy("y", "sex")
+        rows.agg({**dict.fromkeys(("p", *JOINT.values()), "sum"), "*": "count"}).collect()
+
     small = session.read.parquet(str(path.with_name("small.parquet")))
     rule = spark.learn_rule(small, **OPTIONS)
     rules: list[eh.Rule] = []
     target = str(path.with_name("out.parquet"))
     actions: dict[str, Callable[[], Any]] = {
-        "count": lambda: counting.collect(),
+        "count": count,
         "learn": lambda: rules.append(spark.learn_rule(frame, **OPTIONS)),
         "copy": lambda: frame.write.mode("overwrite").parquet(target),
         "apply": lambda: spark.apply(rule, frame).write.mode("overwrite").parquet(target),

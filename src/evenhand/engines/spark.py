@@ -27,7 +27,7 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.export.sql import DIALECTS
 from evenhand.rule import Rule
 
-PEEK_ROWS = 200_000
+PEEK_ROWS = 100_000
 ROOM = 8
 SPELLING = DIALECTS["spark"]
 _KINDS = {"boolean": "bool", "string": "text", "float": "float", "double": "float"}
@@ -159,9 +159,16 @@ def _count_cells(words: Any, tally: Cells, counter: Counter) -> None:
     keys = np.column_stack([first.column(j).to_numpy() for j in range(tally.width)])
     while counter.level > COARSEST and _cells_expected(keys & tally.masks(counter.level), rows) > counter.max_cells:
         counter.level -= 1
+    most = ROOM * counter.max_cells
+    found = _grouped(words, tally, sums, counter.level).limit(most + 1).toArrow()
+    if found.num_rows <= most:
+        _add(counter, found)
+        return
+    # The estimate was wrong by far: keep the groups on the cluster while they are put together.
+    del found
     grouped = _grouped(words, tally, sums, counter.level).persist()
     try:
-        while counter.level > COARSEST and grouped.count() > ROOM * counter.max_cells:
+        while counter.level > COARSEST and grouped.count() > most:
             counter.level -= 1
             finer, grouped = grouped, _grouped(grouped, tally, sums, counter.level, counted=True).persist()
             grouped.count()
