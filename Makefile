@@ -38,7 +38,7 @@ lint: .venv/installed-dev
 types: .venv/installed-dev
 	$(BIN)/python -m mypy
 
-bench: .venv/installed-dev
+bench: .venv/installed-bench
 	$(BIN)/python -m benchmarks
 
 # The site, with warnings as errors, into site/; and its examples.
@@ -95,6 +95,11 @@ clean:
 	@echo "Installing evenhand and its development tools"
 	@$(PIP) --editable '.[dev]'
 	@touch .venv/installed-dev
+
+.venv/installed-bench: .venv/installed-dev
+	@echo "Installing the peers that evenhand is compared with"
+	@$(PIP) --editable '.[dev,bench]'
+	@touch .venv/installed-bench
 
 .venv-lowest/installed: pyproject.toml constraints-lowest.txt
 	@$(PYTHON) -m venv .venv-lowest

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 
-ALL = ("search", "metrics", "confidence", "onnx")
+ALL = (
+    "search", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "peers",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ def timed(command: list[str]) -> tuple[float, float]:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
-    rows = parser.parse_args(argv).rows
+    rows = parser.parse_known_args(argv)[0].rows
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         make_rows(place / "new.parquet", rows)
