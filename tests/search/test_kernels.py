@@ -177,7 +177,13 @@ def test_a_box_called_infeasible_holds_no_rule_that_meets_the_bounds(seed, n, k)
         planes, *shape, kept, opened, centre, radius, codes, directions, sums, middle, low, high, lower, upper, 0.0,
         np.zeros(k), np.zeros((4, _kernels.BINS + 1)), np.zeros((4, k + 1)),
     )  # fmt: skip
+    points = centre + rng.uniform(-1, 1, (300, k + 1)) * radius
+    values = (planes[:, : k + 1] @ points.T > 0.0).T @ planes[:, k + 2 :]
     if found:
-        points = centre + rng.uniform(-1, 1, (300, k + 1)) * radius
-        values = (planes[:, : k + 1] @ points.T > 0.0).T @ planes[:, k + 2 :]
         assert ((values < lower) | (values > upper)).any(axis=1).all()
+    for met in values[:40]:  # bounds that one rule of the box just meets
+        found, _ = _kernels._infeasible(
+            planes, *shape, kept, opened, centre, radius, codes, directions, sums, middle, low, high, met - 1e-6,
+            met + 1e-6, 0.0, np.zeros(k), np.zeros((4, _kernels.BINS + 1)), np.zeros((4, k + 1)),
+        )  # fmt: skip
+        assert not found
