@@ -14,7 +14,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from evenhand import tables
 from evenhand.criteria import Criterion
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
@@ -138,7 +137,7 @@ def apply(
     """
     table = Table(data, memory_limit, ordered=True)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
-    table.check([score, *(name for row in cells.values() for name in row.values() if name is not None)])
+    shared.check_columns(table.names, cells, score)
     names = shared.new_names(rule, prefix, table.names if keep else ())
     texts = added_columns(rule, score, cells, SPELLING, "error")
     new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
@@ -181,12 +180,6 @@ class Table:
             name: "number" if kind in _NUMBERS else _KINDS.get(kind, "text" if kind.startswith("ENUM") else kind)
             for name, kind in types
         }
-
-    def check(self, wanted: Sequence[str]) -> None:
-        """Raise :class:`InputError` where a column is absent."""
-        for name in wanted:
-            if name not in self.names:
-                raise InputError(f"The table has no column {name!r}. {tables.nearest(name, self.names)}")
 
     def distinct(self, column: str) -> list[Any]:
         """Return the distinct values of a column."""

@@ -231,6 +231,13 @@ def columns_of_rule(rule: Rule, p_y: str | None, p_group: Any) -> tuple[str, dic
     return score, found
 
 
+def check_columns(names: Sequence[str], cells: dict[str, dict[Hashable, str | None]], score: str) -> None:
+    """Raise :class:`InputError` where a column that a rule is applied to is absent."""
+    for name in [score, *(name for row in cells.values() for name in row.values() if name is not None)]:
+        if name not in names:
+            raise InputError(f"The table has no column {name!r}. {tables.nearest(name, names)}")
+
+
 def new_names(rule: Rule, prefix: str, taken: Sequence[str]) -> list[str]:
     """Return the names of the columns that applying a rule adds: decision, fair_margin, flipped, bias_score_1, ..."""
     scores = [f"bias_score_{k + 1}" for k in range(len(rule.terms))]

@@ -15,7 +15,6 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand import tables
 from evenhand.criteria import Criterion
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
@@ -81,9 +80,7 @@ def apply(
     """
     table = Table(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
-    for name in [score, *(name for row in cells.values() for name in row.values() if name is not None)]:
-        if name not in table.names:
-            raise InputError(f"The table has no column {name!r}. {tables.nearest(name, table.names)}")
+    shared.check_columns(table.names, cells, score)
     names = shared.new_names(rule, prefix, table.names if keep else ())
     texts = added_columns(rule, score, cells, SPELLING, "raise_error")
     new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
