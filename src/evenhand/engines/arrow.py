@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand import scores, tables
+from evenhand import scores
 from evenhand.criteria import Criterion
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
@@ -112,9 +112,7 @@ def apply(
         tuple(tuple(row.values()) for row in cells.values()),
         None,
     )
-    for name in columns.needed:
-        if name not in table.names:
-            raise InputError(f"The table has no column {name!r}. {tables.nearest(name, table.names)}")
+    shared.check_columns(table.names, cells, score)
     labels = _label_array(rule)
     kinds = [labels.type, pa.float64(), pa.bool_(), *([pa.float64()] * len(rule.terms))]
     own = list(table.schema) if keep else []
