@@ -272,3 +272,12 @@ def test_several_attributes_take_a_dict():
 def test_a_rule_on_everyone_needs_no_groups():
     rule = eh.Rule.from_criterion(eh.SelectionBudget(upper=0.2), groups={}, priors={}, z=[0.3])
     np.testing.assert_array_equal(rule.decide([0.6, 0.7]), [0, 1])
+
+
+def test_no_rows_get_no_decisions():
+    for criterion, shape in (("dp", (0, 2)), ("eo", (0, 2, 2))):
+        rule = hand_made(criterion)
+        none, cells = np.empty(0), np.empty(shape)
+        assert rule.decide(none, cells).shape == rule.decision_function(none, cells).shape == (0,)
+        assert rule.bias_scores(none, cells).shape == (0, len(rule.terms))
+        assert rule.explain(none, cells) == []

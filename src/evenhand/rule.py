@@ -282,7 +282,7 @@ class Rule:
             bad = -1
             attributes = list(columns.items()) or [("", np.ones((len(p), 1)))]
             for position, (name, array) in enumerate(attributes):
-                flat = array[start:stop].reshape(stop - start, -1)
+                flat = scores.flat(array[start:stop])
                 weights = form.columns[name].reshape(-1) if name in form.columns else np.zeros(1)
                 worst = _kernels.linear_margin(intercept, slope, source, flat, weights, position == 0, out[start:stop])
                 bad = worst if bad < 0 else bad

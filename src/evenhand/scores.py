@@ -7,6 +7,7 @@ s_k = f_k / eta -> ``bias_score`` k (Eq. bias_score).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,11 @@ def margin(p_y: FloatArray, costs: Costs = (1.0, 1.0)) -> FloatArray:
     return (false_negative + false_positive) * p_y - false_positive
 
 
+def flat(array: FloatArray) -> FloatArray:
+    """Return probabilities of shape (n, G) or (n, 2, G) with one row of numbers each; n may be 0."""
+    return array.reshape(len(array), math.prod(array.shape[1:]))
+
+
 def read_group_probabilities(
     p_group: Any, groups: Groups, n_rows: int, *, what: str = "p_group"
 ) -> dict[str, FloatArray]:
@@ -96,7 +102,7 @@ def _read_one_attribute(values: Any, n_groups: int, n_rows: int, what: str) -> F
         )
     if len(array) != n_rows:
         raise InputError(f"{what} has {len(array)} rows, but the labels and probabilities have {n_rows}.")
-    totals = array.reshape(n_rows, -1).sum(axis=1)
+    totals = flat(array).sum(axis=1)
     off = np.abs(totals - 1.0) > SUM_SLACK
     if off.any():
         where = int(np.argmax(off))
@@ -111,7 +117,7 @@ def posteriors(events: Sequence[Event], groups: Groups, p_group: Mapping[str, Fl
         if event.attribute is not None:
             array = p_group[event.attribute]
             columns = event_columns(event, groups, joint=array.ndim == 3)
-            found[:, j] = array.reshape(n_rows, -1)[:, columns].sum(axis=1)
+            found[:, j] = flat(array)[:, columns].sum(axis=1)
     return found
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from evenhand.errors import InputError
 from evenhand.experiments.running import Kept, Store, Unit, keys_of, run
@@ -60,3 +61,15 @@ def test_a_damaged_piece_is_named(tmp_path):
     next((tmp_path / "units").glob("sum*.json")).write_text('{"records": ')
     with pytest.raises(InputError, match=r"sum-.*damaged.*delete it"):
         run(UNITS, Store(tmp_path))
+
+
+def blas_threads(states, needed):
+    return Kept([{"threads": max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")}])
+
+
+def test_linear_algebra_has_one_thread_whatever_the_jobs(tmp_path):
+    found = [
+        run([Unit("one", blas_threads, {}), Unit("two", blas_threads, {})], Store(tmp_path / str(jobs)), jobs=jobs)
+        for jobs in (1, 2)
+    ]
+    assert [kept.records for by_name in found for kept in by_name.values()] == [[{"threads": 1}]] * 4

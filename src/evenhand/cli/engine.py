@@ -17,9 +17,8 @@ from evenhand import tables
 from evenhand.cli.columns import GroupColumns, match_columns, positive_label
 from evenhand.criteria import Criterion, write_out
 from evenhand.engines.recount import places
-from evenhand.engines.source import Source
+from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.inputs import is_missing, sort_groups
 from evenhand.rule import Rule
 
 if TYPE_CHECKING:
@@ -38,14 +37,14 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -
         if column not in source.names:
             raise InputError(f"{file} has no column {column!r}. {tables.nearest(column, source.names)}")
     criterion: Criterion = options["criterion"]
-    if criterion.intersections:
-        raise InputError("Crossed attributes are not for --engine on the command line: use evenhand.engines in Python.")
-    labels = _values(source, columns.label)
+    labels = values_of(source, columns.label)
     positive = positive_label(np.array(labels, dtype=object), columns.pos_label, columns.label)
     negative = [label for label in labels if label != positive]
     if len(negative) != 1:
         raise InputError(f"The column {columns.label!r} must have two values; it has {labels[:6]!r}.")
-    groups = {attribute: _values(source, attribute) for attribute in columns.sensitive}
+    groups = {attribute: values_of(source, attribute) for attribute in columns.sensitive}
+    for crossed in criterion.intersections:
+        groups[crossed.name] = combinations_of(source, crossed.attributes)
     classes = (negative[0], positive)
     events = write_out(criterion, groups).events
     needed = {event.attribute: groups[event.attribute] for event in events if event.attribute is not None}
@@ -150,10 +149,6 @@ def _session() -> Any:
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
-
-
-def _values(source: Source, column: str) -> tuple[Hashable, ...]:
-    return sort_groups(value for value in source.distinct(column) if not is_missing(value))
 
 
 def _cells(

@@ -175,23 +175,23 @@ class _Batches:
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS)
 
-    def distinct(self, column: str) -> list[Any]:
-        """Return the distinct values of a column; of what can be read once, those at its beginning."""
+    def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the distinct combinations of values; of what can be read once, those at its beginning."""
         found: dict[Any, None] = {}
         if self.again:
             for batch in self.batches():
-                found |= dict.fromkeys(_values(batch, column))
+                found |= dict.fromkeys(_values(batch, columns))
                 if len(found) > shared.MOST_GROUPS:
                     break
             return list(found)
         for batch in self._waiting:
-            found |= dict.fromkeys(_values(batch, column))
-        while len(set(found) - {None}) < 2 and len(self._waiting) < LONGEST_WAIT:
+            found |= dict.fromkeys(_values(batch, columns))
+        while sum(None not in values for values in found) < 2 and len(self._waiting) < LONGEST_WAIT:
             batch = next(self._iterator, None)
             if batch is None:
                 break
             self._waiting.append(batch)
-            found |= dict.fromkeys(_values(batch, column))
+            found |= dict.fromkeys(_values(batch, columns))
         return list(found)
 
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
@@ -291,8 +291,11 @@ def _codes(batch: Any, column: str, codes: dict[Any, int], other: int) -> NDArra
     return found
 
 
-def _values(batch: Any, column: str) -> list[Any]:
-    return [None if is_missing(value) else value for value in batch.column(column).unique().to_pylist()]
+def _values(batch: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    table = _pyarrow().Table.from_batches([batch.select(columns)])
+    found = table.group_by(list(columns)).aggregate([])
+    for values in zip(*(column.to_pylist() for column in found.columns), strict=True):
+        yield tuple(None if is_missing(value) else value for value in values)
 
 
 def _pyarrow() -> Any:

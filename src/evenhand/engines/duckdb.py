@@ -181,11 +181,12 @@ class Table:
             for name, kind in types
         }
 
-    def distinct(self, column: str) -> list[Any]:
-        """Return the distinct values of a column."""
+    def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the distinct combinations of the values of some columns."""
         with plain_errors():
-            found = self.relation.project(SPELLING.name(column)).distinct().limit(shared.MOST_GROUPS + 1)
-            return [row[0] for row in found.fetchall()]
+            found = self.relation.project(", ".join(map(SPELLING.name, columns))).distinct()
+            rows: list[tuple[Any, ...]] = found.limit(shared.MOST_GROUPS + 1).fetchall()
+            return rows
 
     def _inner(self, columns: Columns) -> Any:
         texts = inner_columns(columns, self.kinds, SPELLING)

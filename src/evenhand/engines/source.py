@@ -78,8 +78,8 @@ class Source(Protocol):
         """Whether the rows can be read more than once."""
         ...
 
-    def distinct(self, column: str) -> list[Any]:
-        """Return the distinct values of a column, at most MOST_GROUPS + 1."""
+    def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the distinct combinations of the values of some columns, at most MOST_GROUPS + 1."""
         ...
 
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
@@ -123,23 +123,34 @@ def find_columns(
     return Columns(schema, y, tuple(attributes.values()), p_y, cells, sample_weight)
 
 
+def values_of(source: Source, column: str) -> tuple[Hashable, ...]:
+    """Return the values that a column has, in order; missing ones are none."""
+    return sort_groups(value for (value,) in source.distinct(column) if not is_missing(value))
+
+
+def combinations_of(source: Source, columns: Sequence[str]) -> tuple[tuple[Hashable, ...], ...]:
+    """Return the combinations of values that some columns have, in order, where none is missing."""
+    found = sort_groups(values for values in source.distinct(*columns) if not any(map(is_missing, values)))
+    return found  # type: ignore[return-value]
+
+
 def _classes(source: Source, y: str | None, pos_label: Hashable) -> tuple[Hashable, Hashable]:
     if y is None:
         return (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
-    values = [value for value in source.distinct(y) if not is_missing(value)]
+    values = values_of(source, y)
     others = [value for value in values if value != pos_label]
     if len(others) > 1:
-        raise InputError(f"y must have two values, one of them {pos_label!r}; {y!r} has {sort_groups(values)[:6]!r}.")
+        raise InputError(f"y must have two values, one of them {pos_label!r}; {y!r} has {values[:6]!r}.")
     # True is equal to 1, and the column's own value is the label.
     own = next((value for value in values if value == pos_label), pos_label)
     return (others[0] if others else None), own
 
 
 def _groups(source: Source, column: str) -> tuple[Hashable, ...]:
-    values = [value for value in source.distinct(column) if not is_missing(value)]
+    values = values_of(source, column)
     if len(values) > MOST_GROUPS:
         raise InputError(f"{column!r} has more than {MOST_GROUPS} values: it is no attribute with groups.")
-    return sort_groups(values)
+    return values
 
 
 def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, max_cells: int = MAX_CELLS) -> Aggregate:

@@ -109,11 +109,11 @@ class Table:
         """What each column holds."""
         return {name: "number" if kind in _NUMBERS else _KINDS.get(kind, kind) for name, kind in self.frame.dtypes}
 
-    def distinct(self, column: str) -> list[Any]:
-        """Return the distinct values of a column."""
+    def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Return the distinct combinations of the values of some columns."""
         with plain_errors():
-            found = self.frame.selectExpr(f"{SPELLING.name(column)} AS v").distinct().limit(shared.MOST_GROUPS + 1)
-            return [row["v"] for row in found.collect()]
+            found = self.frame.selectExpr(*(f"{SPELLING.name(name)} AS v{k}" for k, name in enumerate(columns)))
+            return [tuple(row) for row in found.distinct().limit(shared.MOST_GROUPS + 1).collect()]
 
     def _inner(self, columns: Columns) -> Any:
         texts = inner_columns(columns, self.kinds, SPELLING)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from evenhand._version import __version__
 from evenhand.errors import InputError
@@ -177,7 +178,9 @@ def run(
 def _compute(unit: Unit, keys: Mapping[str, str], store: Store) -> tuple[str, float]:
     needed = [_present(store, keys[name]) for name in unit.needs]
     started = time.perf_counter()
-    found = unit.work(store.states(keys[unit.name]), needed, **unit.options)
+    # Sums in linear algebra depend on its threads, and workers have fewer: one makes every number of jobs agree.
+    with threadpool_limits(1, user_api="blas"):
+        found = unit.work(store.states(keys[unit.name]), needed, **unit.options)
     seconds = time.perf_counter() - started
     store.save(keys[unit.name], Kept(found.records, found.arrays, seconds))
     return unit.name, seconds
