@@ -199,13 +199,7 @@ class _Batches:
         weighted = columns.weight is not None
         counter = Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
         for batch in self.batches():
-            frame = tally.keep(_frame(batch, columns))
-            n = len(frame["s0"])
-            if n == 0:
-                continue
-            weight = np.nan_to_num(frame["w"]) if weighted else np.ones(n)
-            sums = ([weight] if weighted else []) + [weight * frame[name] for name in tally.payload]
-            counter.add(tally.words(frame), np.column_stack(sums) if sums else np.empty((n, 0)))
+            shared.count_frame(tally.keep(_frame(batch, columns)), tally, weighted, counter)
         return (*counter.cells(), counter.level)
 
     def flawed(self, columns: Columns, cells: Cells) -> str:

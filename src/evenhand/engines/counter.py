@@ -64,6 +64,9 @@ class Counter:
             )
             if done < len(words):
                 self._make_room()
+        if len(self._table) > max(_SMALLEST_TABLE, 8 * self._used):
+            # A table that fits its cells stays in the processor's cache.
+            self._rebuild(max(_SMALLEST_TABLE, 1 << (2 * self._used).bit_length()))
 
     def _make_room(self) -> None:
         slots = len(self._table)
@@ -71,13 +74,14 @@ class Counter:
             slots *= 2
         elif self.level > COARSEST:
             self.level -= 1
-            # A table that fits its cells stays in the processor's cache.
-            slots = _SMALLEST_TABLE
         else:
             raise InputError(
                 f"There are more than {self.max_cells:,} combinations of groups and scores even in the coarsest"
                 " steps: use fewer attributes, or allow more with max_cells."
             )
+        self._rebuild(slots)
+
+    def _rebuild(self, slots: int) -> None:
         words, sums, rows = self.cells()
         self._clear(slots)
         self.add(words, sums, rows)

@@ -195,20 +195,14 @@ class Table:
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
         """Return the distinct words of the rows, their sums and counts, and the level."""
         weighted = columns.weight is not None
-        payload = [f"w * {name}" if weighted else name for name in tally.payload]
-        sums = (["w"] if weighted else []) + payload
-        texts = [*tally.sql("duckdb"), *sums]
-        counter = Counter(tally, len(sums), level=level, max_cells=max_cells)
+        counter = Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
+        condition = tally.where("duckdb")
         with plain_errors():
             rows = self._inner(columns)
-            condition = tally.where("duckdb")
-            rows = rows if condition is None else rows.filter(condition)
-            rows = rows.project(", ".join(f"{text} AS c{k}" for k, text in enumerate(texts)))
-            for batch in rows.to_arrow_reader(BATCH_ROWS):
-                arrays = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
-                words = arrays[0].reshape(-1, 1) if tally.width == 1 else np.column_stack(arrays[: tally.width])
-                floats = np.nan_to_num(np.column_stack(arrays[tally.width :])) if sums else np.empty((len(words), 0))
-                counter.add(words, floats)
+            if condition is None:
+                _count_all(rows, tally, weighted, counter)
+            else:
+                _count_few(rows.filter(condition), tally, weighted, counter)
         return (*counter.cells(), counter.level)
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
@@ -217,6 +211,25 @@ class Table:
             found = self._inner(columns).filter(f"({cells.sound}) IS NOT TRUE").limit(1)
             row = dict(zip(found.columns, found.fetchall()[0], strict=True))
         return f"one has p_y = {row['s0']} and p_group = {[v for k, v in row.items() if k[0] == 's' and k != 's0']}"
+
+
+def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
+    """Count every row: DuckDB makes the words, with as little to hand over as can be."""
+    sums = (["w"] if weighted else []) + [f"w * {name}" if weighted else name for name in tally.payload]
+    texts = [*tally.sql("duckdb"), *sums]
+    rows = rows.project(", ".join(f"{text} AS c{k}" for k, text in enumerate(texts)))
+    for batch in rows.to_arrow_reader(BATCH_ROWS):
+        arrays = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+        words = arrays[0].reshape(-1, 1) if tally.width == 1 else np.column_stack(arrays[: tally.width])
+        floats = np.nan_to_num(np.column_stack(arrays[tally.width :])) if sums else np.empty((len(words), 0))
+        counter.add(words, floats)
+
+
+def _count_few(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
+    """Count the rows that a condition leaves: DuckDB is slow on sparse vectors, so their words are made here."""
+    for batch in rows.to_arrow_reader(BATCH_ROWS):
+        arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+        shared.count_frame(dict(zip(rows.columns, arrays, strict=True)), tally, weighted, counter)
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class Decisions:
         """Return the words as SQL expressions."""
         margins = [self._margin(rule, dialect) for rule in self.rules]
         bits = " + ".join(f"CASE WHEN {margin} > 0 THEN {1 << k} ELSE 0 END" for k, margin in enumerate(margins))
-        return [*self.schema.packed(self.fields), f"CAST({bits} AS BIGINT)"]
+        return [*self.schema.packed(self.fields, dialect), f"CAST({bits} AS BIGINT)"]
 
     def _margin(self, rule: Rule, dialect: str) -> str:
         columns = {
@@ -126,10 +126,23 @@ class Decisions:
         """Return the words of some rows."""
         words = np.zeros((len(frame["s0"]), self.width), dtype=np.int64)
         words[:, :-1] = self.schema.pack(frame, self.fields)
-        for k, rule in enumerate(self.rules):
-            positive = rule.decision_function(*probabilities(self.schema, rule, frame)) > 0.0
-            words[:, -1] += positive.astype(np.int64) << k
+        first, *others = self.rules
+        p_y, p_group = probabilities(self.schema, first, frame)
+        margins = first.decision_function(p_y, p_group)
+        words[:, -1] = np.where(margins > 0.0, self._all, 0)
+        # Away from the first rule's boundary all rules agree.
+        near = np.flatnonzero(np.abs(margins) <= self.spread)
+        if others and near.size:
+            p_y, p_group = p_y[near], {name: array[near] for name, array in p_group.items()}
+            bits = (margins[near] > 0.0).astype(np.int64)
+            for k, rule in enumerate(others, start=1):
+                bits |= (rule.decision_function(p_y, p_group) > 0.0).astype(np.int64) << k
+            words[near, -1] = bits
         return words
+
+    @property
+    def _all(self) -> int:
+        return (1 << len(self.rules)) - 1
 
     def recount(self, words: Words, sums: FloatArray, rows: Words) -> Recount:
         """Return what was counted, and what the closed cells decide, as rows with weights."""
@@ -139,7 +152,7 @@ class Decisions:
             mine = _among(words[:, :-1], self._without_flaws(self.aggregate.words[self.open]))
             words, totals, rows = words[mine], totals[mine], rows[mine]
             closed = ~self.open
-            side = np.where(self.margins[closed] > 0.0, (1 << len(self.rules)) - 1, 0)
+            side = np.where(self.margins[closed] > 0.0, self._all, 0)
             words = np.vstack([words, np.column_stack([self.aggregate.words[closed], side])])
             totals = np.vstack([totals, self.aggregate.weight[closed, None]])
             rows = np.concatenate([rows, self.aggregate.rows[closed]])

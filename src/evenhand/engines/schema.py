@@ -22,6 +22,7 @@ from evenhand.scores import SUM_SLACK, attribute_key
 FINEST = 12
 SCORE_BITS = FINEST + 1
 WORD_BITS = 62
+FLOAT_BITS = 53
 NEGATIVE, POSITIVE, NO_LABEL, BAD_LABEL = range(4)
 # How far a row's probabilities are from summing to 1, by class; the last class is for what are no probabilities.
 DEVIATIONS = (1e-9, 1e-6, SUM_SLACK)
@@ -108,13 +109,28 @@ class Schema:
             masks[word] &= ~(((1 << (FINEST - level)) - 1) << shift)
         return masks
 
-    def packed(self, fields: Iterable[str]) -> list[str]:
+    def packed(self, fields: Iterable[str], dialect: str) -> list[str]:
         """Return the words with some fields in them, as SQL expressions over the inner names."""
         parts: list[list[str]] = [[] for _ in range(self.width)]
+        scores: list[list[str]] = [[] for _ in range(self.width)]
         for name in fields:
             word, shift, _ = self.fields[name]
-            value = f"floor({name} * {float(1 << FINEST):.1f})" if name in self.quantised else name
-            parts[word].append(f"CAST({value} AS BIGINT)" + (f" * {1 << shift}" if shift else ""))
+            if name in self.quantised:
+                scores[word].append(name)
+            else:
+                parts[word].append(f"CAST({name} AS BIGINT)" + (f" * {1 << shift}" if shift else ""))
+        # Converting a float is slow in DuckDB, and four scores fit in one exactly; Spark's floor is an integer already.
+        at_once = FLOAT_BITS // SCORE_BITS if dialect == "duckdb" else 1
+        for part, names in zip(parts, scores, strict=True):
+            for start in range(0, len(names), at_once):
+                some = names[start : start + at_once]
+                shifts = [self.fields[name][1] for name in some]
+                floors = [f"floor({name} * {float(1 << FINEST):.1f})" for name in some]
+                text = " + ".join(
+                    floor if shift == shifts[0] else f"{floor} * CAST({1 << (shift - shifts[0])} AS DOUBLE)"
+                    for floor, shift in zip(floors, shifts, strict=True)
+                )
+                part.append(f"CAST({text} AS BIGINT)" + (f" * {1 << shifts[0]}" if shifts[0] else ""))
         return [" + ".join(part) or "CAST(0 AS BIGINT)" for part in parts]
 
     def pack(self, frame: Frame, fields: Iterable[str]) -> Words:
@@ -201,7 +217,7 @@ class Cells:
             for flaw, limit in enumerate(DEVIATIONS[:-1])
         )
         # Nearly all rows sum to 1 closely, and then have no probability above 1: they pass the cheap test.
-        packed = self.schema.packed(name for name in self.schema.fields if name != "flaw")
+        packed = self.schema.packed((name for name in self.schema.fields if name != "flaw"), dialect)
         flaws = [f" + CASE{classes} ELSE {FLAWED - 1} END" if totals else "", *[""] * (self.width - 1)]
         return [
             f"CASE WHEN {' AND '.join(usual)} THEN {text} WHEN {self.sound} THEN {text}{flaw}"

@@ -10,7 +10,7 @@ import numpy as np
 from evenhand import tables
 from evenhand.criteria import Criterion
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import MAX_CELLS, check_level
+from evenhand.engines.counter import MAX_CELLS, Counter, check_level
 from evenhand.engines.learning import learn_from_aggregate, learn_with_recount, warn_if_coarse
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.schema import (
@@ -19,6 +19,7 @@ from evenhand.engines.schema import (
     FLAWED,
     Cells,
     Columns,
+    Frame,
     Schema,
     Tally,
     Words,
@@ -128,10 +129,9 @@ def values_of(source: Source, column: str) -> tuple[Hashable, ...]:
     return sort_groups(value for (value,) in source.distinct(column) if not is_missing(value))
 
 
-def combinations_of(source: Source, columns: Sequence[str]) -> tuple[tuple[Hashable, ...], ...]:
+def combinations_of(source: Source, columns: Sequence[str]) -> tuple[Hashable, ...]:
     """Return the combinations of values that some columns have, in order, where none is missing."""
-    found = sort_groups(values for values in source.distinct(*columns) if not any(map(is_missing, values)))
-    return found  # type: ignore[return-value]
+    return sort_groups(values for values in source.distinct(*columns) if not any(map(is_missing, values)))
 
 
 def _classes(source: Source, y: str | None, pos_label: Hashable) -> tuple[Hashable, Hashable]:
@@ -151,6 +151,16 @@ def _groups(source: Source, column: str) -> tuple[Hashable, ...]:
     if len(values) > MOST_GROUPS:
         raise InputError(f"{column!r} has more than {MOST_GROUPS} values: it is no attribute with groups.")
     return values
+
+
+def count_frame(frame: Frame, tally: Tally, weighted: bool, counter: Counter) -> None:
+    """Count some rows, given by the inner names of their scores, labels, groups and weights."""
+    n = len(frame["s0"])
+    if n == 0:
+        return
+    weight = np.nan_to_num(frame["w"]) if weighted else np.ones(n)
+    sums = ([weight] if weighted else []) + [weight * frame[name] for name in tally.payload]
+    counter.add(tally.words(frame), np.column_stack(sums) if sums else np.empty((n, 0)))
 
 
 def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, max_cells: int = MAX_CELLS) -> Aggregate:
