@@ -161,6 +161,8 @@ class Table:
         with plain_errors():
             self.connection = duckdb.connect()
             self.connection.execute(f"SET preserve_insertion_order = {'true' if ordered else 'false'}")
+            # Room for some batches ahead, so that DuckDB goes on reading while the last batch is counted.
+            self.connection.execute("SET streaming_buffer_size = '32MB'")
             if memory_limit is not None:
                 self.connection.execute(f"SET memory_limit = {SPELLING.label(memory_limit)}")
             csv = paths[0].lower().endswith((".csv", ".csv.gz", ".tsv"))
