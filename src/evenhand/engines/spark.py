@@ -133,7 +133,7 @@ class Table:
             words = (inner if condition is None else inner.filter(condition)).selectExpr(*texts)
             counter = Counter(tally, len(sums), level=level, max_cells=max_cells)
             if isinstance(tally, Cells):
-                _count_cells(words, tally, counter)
+                _count_cells(words, inner.limit(PEEK_ROWS).selectExpr(*texts), tally, counter)
             else:
                 _add(counter, _grouped(words, tally, len(sums), level).toArrow())
         return (*counter.cells(), counter.level)
@@ -145,10 +145,10 @@ class Table:
         return f"one has p_y = {row['s0']} and p_group = {[v for k, v in row.items() if k[0] == 's' and k != 's0']}"
 
 
-def _count_cells(words: Any, tally: Cells, counter: Counter) -> None:
-    """Group on the cluster, more coarsely until what is left is small enough, and only then collect."""
+def _count_cells(words: Any, some: Any, tally: Cells, counter: Counter) -> None:
+    """Group on the cluster, as coarsely as some of the rows let expect, and collect what is left if it is small."""
     sums = counter.columns
-    first = _grouped(words.limit(PEEK_ROWS), tally, sums, counter.level).toArrow()
+    first = _grouped(some, tally, sums, counter.level).toArrow()
     rows = first.column(first.num_columns - 1).to_numpy()
     if rows.sum() < PEEK_ROWS:
         _add(counter, first)
