@@ -685,6 +685,7 @@ def test_mistakes_with_frozen_models_are_named(frozen):
         (np.ones(600), "one class, 1.0"),
         (None, "requires y to be passed"),
         (np.where(Y == 1, "a", None), "missing label in row"),
+        (np.array(["b", 1, 1, 0] * 150, dtype=object), "different kinds"),
         (Y[:-1], "inconsistent numbers of samples"),
     ],
 )

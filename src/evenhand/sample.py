@@ -85,7 +85,11 @@ def read_target(y: Any) -> NDArray[Any]:
             raise InputError(f"y has a missing label in row {missing[0]}: drop such rows.")
     else:
         assert_all_finite(labels, input_name="y")
-    if (kind := type_of_target(labels, input_name="y", raise_unknown=True)) != "binary":
+    try:
+        kind = type_of_target(labels, input_name="y", raise_unknown=True)
+    except TypeError:
+        raise InputError("y has labels of different kinds, such as text and numbers: use one kind.") from None
+    if kind != "binary":
         raise InputError(f"Only binary classification is supported. Unknown label type: {kind}.")
     return labels
 

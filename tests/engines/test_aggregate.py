@@ -250,3 +250,21 @@ def test_the_words_hold_every_field_apart(rows):
     assert np.bincount(counted.codes["region"], counted.weight).tolist() == [
         rows["region"].to_pylist().count(name) for name in ("north", "south", "west")
     ]
+
+
+@pytest.mark.parametrize("column", ["y", "sex"])
+def test_lists_are_no_labels_and_no_groups(rows, column):
+    lists = pa.array([["F"]] * len(rows))
+    changed = rows.set_column(rows.column_names.index(column), column, lists)
+    with pytest.raises(InputError, match=f"The column '{column}' must hold text, numbers or booleans"):
+        arrow.aggregate(changed, **DP)
+
+
+def test_a_group_that_is_infinite_is_counted_but_not_written(rows, tmp_path):
+    sizes = pa.array(np.where(np.arange(len(rows)) % 2, 1.0, np.inf))
+    counted = arrow.aggregate(
+        rows.append_column("size", sizes), y="y", sensitive_features=["sex", "size"], p_y="p",
+        p_group={"sex": {"F": "f", "M": None}},
+    )  # fmt: skip
+    with pytest.raises(InputError, match="inf cannot be written"):
+        counted.save(tmp_path / "counts.parquet")

@@ -185,6 +185,7 @@ def test_an_intersection_is_crossed_from_two_columns():
         ({"p": [0.5, None]}, "have scores that are not probabilities"),
         ({"f": [0.5, -0.1]}, "have scores that are not probabilities"),
         ({"f": [0.5, 1.2]}, "have scores that are not probabilities"),
+        ({"f": [0.5, float("inf")]}, "have scores that are not probabilities"),
         ({"y": [1, None]}, "a label in 'y' that is missing"),
         ({"y": [2, 3]}, "y must have two values|only the label"),
         ({"sex": ["F", "X"]}, "unknown group in 'sex'"),
@@ -206,6 +207,7 @@ def test_rows_that_cannot_be_used_are_named(engine, rows, change, message):
     ("change", "message"),
     [
         ({"p_y": "score"}, "no column 'score'"),
+        ({"p_y": None}, "p_y must name the column"),
         ({"p_group": {"F": "f"}}, "a column for each of"),
         ({"p_group": {"F": None, "M": None}}, "a column for each of"),
         ({"p_group": ["f", "m"]}, "p_group must be a dict"),

@@ -7,9 +7,14 @@ because noise alone is refused at the first check.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
 import json
 import string
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,7 +201,120 @@ def frames(rng: Generator) -> None:
                   search=Directions(8))  # fmt: skip
 
 
+def classifiers(rng: Generator) -> None:
+    """Odd parameters of the estimator, and labels, groups and weights with one thing wrong."""
+    from sklearn.linear_model import LogisticRegression
+
+    n = int(rng.integers(8, 80))
+    inputs: dict[str, Any] = {
+        "y": rng.integers(0, 2, n), "sensitive_features": np.array(list("ab"))[rng.integers(0, 2, n)],
+        "sample_weight": rng.random(n),
+    }  # fmt: skip
+    name = choose(rng, list(inputs))
+    inputs[name] = damaged(rng, inputs[name])
+    options = {
+        "criterion": choose(rng, ("dp", "eo", *ODD_VALUES)), "tolerance": choose(rng, (0.1, 0.5, *ODD_NUMBERS)),
+        "cv": choose(rng, (2, 0.5, None, 1, -1, 2.0, 10**6, "x")), "ensemble": choose(rng, (False, True, "x")),
+        "costs": choose(rng, (None, None, (1.0, 3.0), (-1.0, 1.0), "x")), "search": Directions(8),
+    }  # fmt: skip
+    try:
+        fair = eh.FairClassifier(LogisticRegression(), **{k: v for k, v in options.items() if rng.random() < 0.5})
+        fair.fit(rng.normal(size=(n, 2)), **inputs).predict(rng.normal(size=(3, 2)))
+    except ValueError:
+        pass  # Labels, lengths and parameters are refused in scikit-learn's own words: its contract asks for them.
+
+
+def aggregates(rng: Generator) -> None:
+    """A table with odd values in a column, counted; and the file of the counts with some bytes changed."""
+    import pyarrow as pa
+
+    from evenhand.engines import Aggregate, arrow
+
+    y, group, p_y, joint = rows(rng)
+    if joint.shape[2] != 2:
+        return
+    columns: dict[str, Any] = {"p": p_y, "f": joint[:, :, 0].sum(axis=1), "y": y, "sex": group}
+    name = choose(rng, list(columns))
+    if rng.random() < 0.5:
+        columns[name] = choose(
+            rng, ([None] * len(y), np.full(len(y), choose(rng, ODD_NUMBERS)), ["x"] * len(y), [[]] * len(y))
+        )
+    names = {"y": "y", "sensitive_features": "sex", "p_y": "p", "p_group": {"a": "f", "b": None}}
+    found = arrow.aggregate(pa.table(columns), **{**names, choose(rng, list(names)): choose(rng, ("p", "y", None, 3))}
+                            if rng.random() < 0.3 else names)  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "counts.parquet"
+        found.save(path)
+        content = bytearray(path.read_bytes())
+        for _ in range(int(rng.integers(4))):
+            content[int(rng.integers(len(content)))] = int(rng.integers(256))
+        path.write_bytes(bytes(content[: choose(rng, (None, len(content) // 2, 0, 12))]))
+        Aggregate.load(path).learn_rule("dp", 0.1, search=Directions(8), missing="ignore")
+
+
+def command_line(rng: Generator) -> None:
+    """A command with arguments left out, doubled or changed, on a table that may be damaged."""
+    from evenhand.cli import main
+
+    y, group, p_y, joint = rows(rng)
+    table = {
+        "y": y,
+        "sex": group,
+        "p": p_y,
+        **{f"p{c}": joint[:, :, k].sum(axis=1) for k, c in enumerate("abc"[: joint.shape[2]])},
+    }
+    lines = [
+        ",".join(table),
+        *(",".join(map(str, row)) for row in zip(*(v.tolist() for v in table.values()), strict=True)),
+    ]
+    if rng.random() < 0.4:
+        place = int(rng.integers(len(lines)))
+        lines[place] = choose(
+            rng, ("", ",,,", lines[place][:5], "\x00", '"', lines[place] + ",1", "nan,nan,nan,nan,nan,nan")
+        )
+    given = "--label y --score p --sensitive sex --group-score a=pa --group-score b=pb --tolerance 0.2 --criterion"
+    words = [*given.split(), choose(rng, CRITERIA)]
+    arguments = [words[k : k + 2] for k in range(0, len(words), 2)]
+    for _ in range(int(rng.integers(3))):
+        place = int(rng.integers(len(arguments)))
+        odd = (
+            ["--tolerance", choose(rng, ("-1", "nan", "x", ""))],
+            ["--criterion", "dp@"],
+            ["--nothing"],
+            ["--json"],
+            ["--seed", "-5"],
+        )
+        arguments[place] = choose(rng, ([], [*arguments[place], *arguments[place]], arguments[place][:1], *odd))
+    command = choose(rng, ("fit", "audit", "frontier", "apply", "explain", "fti"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / choose(rng, ("rows.csv", "rows.csv", "rows.parquet", "rows"))
+        path.write_text("\n".join(lines))
+        target = (
+            ["-o", str(Path(folder) / choose(rng, ("rule.json", "out.csv", "no/where.json")))]
+            if command != "audit"
+            else []
+        )
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([command, str(path), *itertools.chain(*arguments), *target])
+    assert code in (0, 1, 2, 3), (code, err.getvalue())
+    assert "Traceback" not in err.getvalue(), err.getvalue()
+    assert "mistake in evenhand" not in err.getvalue(), err.getvalue()
+
+
 TARGETS: dict[str, Callable[[Generator], None]] = {
     function.__name__: function
-    for function in (criteria, learning, deciding, rule_files, auditing, metrics, frontiers, frames)
+    for function in (
+        criteria,
+        learning,
+        deciding,
+        rule_files,
+        auditing,
+        metrics,
+        frontiers,
+        frames,
+        classifiers,
+        aggregates,
+        command_line,
+    )
 }

@@ -171,15 +171,19 @@ def test_a_gap_that_was_asked_for_is_kept():
     assert loose.utility <= exact.utility <= loose.upper_bound + 1e-9
 
 
-def test_a_budget_of_nodes_or_seconds_is_honoured_and_leaves_a_true_bound():
-    problem = random_problem(7, n=1500, k=4, tolerance=0.1)
+@pytest.mark.parametrize(("k", "n"), [(3, 20_000), (4, 1500), (4, 50_000)])
+def test_a_budget_of_nodes_or_seconds_is_honoured_and_leaves_a_true_bound(k, n):
+    problem = random_problem(7, n=n, k=k, tolerance=0.05)
     few = Certified(max_nodes=200).solve(problem)[0]
     assert few.nodes <= 220
-    timed = Certified(max_seconds=1.0).solve(problem)[0]
-    assert timed.seconds < 3.0  # 1.1 on a machine that does nothing else
-    longer = Certified(max_seconds=3.0).solve(problem)[0]
-    assert longer.utility <= min(few.upper_bound, timed.upper_bound) + 1e-9
-    assert timed.status in ("gap", "optimal", "found")
+    # A machine that does other things as well only ever adds to the time.
+    attempts = [Certified(max_seconds=0.5).solve(problem)[0] for _ in range(3)]
+    if min(solution.seconds for solution in attempts) > 0.55:
+        attempts += [Certified(max_seconds=0.5).solve(problem)[0] for _ in range(12)]
+    assert min(solution.seconds for solution in attempts) <= 0.55
+    longer = Certified(max_seconds=2.0).solve(problem)[0]
+    assert longer.utility <= min(solution.upper_bound for solution in (few, *attempts)) + 1e-9
+    assert all(solution.status in ("gap", "optimal", "found") for solution in attempts)
 
 
 def test_a_million_identical_rows_are_one_plane():

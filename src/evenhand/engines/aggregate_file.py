@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -175,7 +176,7 @@ def _encode(value: Hashable) -> Any:
         value = value.item()
     if isinstance(value, tuple):
         return {"tuple": [_encode(part) for part in value]}
-    if isinstance(value, str | bool | int | float) and value == value:
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise InputError(f"The group or label {value!r} cannot be written: use text, numbers or booleans.")
 

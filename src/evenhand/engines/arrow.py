@@ -276,7 +276,7 @@ def _numbers(batch: Any, column: str) -> FloatArray:
 def _codes(batch: Any, column: str, codes: dict[Any, int], other: int) -> NDArray[np.int64]:
     """Return the code of each value of a column: each distinct value is looked up once."""
     pa = _pyarrow()
-    array = batch.column(column)
+    array = _plain(batch, column)
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     missing = codes.get(None, other)
     looked_up = [missing if is_missing(v) else codes.get(v, other) for v in encoded.dictionary.to_pylist()]
@@ -285,8 +285,16 @@ def _codes(batch: Any, column: str, codes: dict[Any, int], other: int) -> NDArra
     return found
 
 
+def _plain(batch: Any, column: str) -> Any:
+    """Return a column of labels or groups, or say that it can be none."""
+    array = batch.column(column)
+    if _pyarrow().types.is_nested(array.type):
+        raise InputError(f"The column {column!r} must hold text, numbers or booleans; it holds {array.type} values.")
+    return array
+
+
 def _values(batch: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    table = _pyarrow().Table.from_batches([batch.select(columns)])
+    table = _pyarrow().table({name: _plain(batch, name) for name in columns})
     found = table.group_by(list(columns)).aggregate([])
     for values in zip(*(column.to_pylist() for column in found.columns), strict=True):
         yield tuple(None if is_missing(value) else value for value in values)

@@ -246,7 +246,8 @@ class Cells:
         for name in ["s0", *(name for group in self.schema.names for name in group)]:
             sound &= (frame[name] >= 0.0) & (frame[name] <= 1.0)
         for names in self.schema.names:
-            deviation = np.abs(sum(frame[name] for name in names) - 1.0)
+            with np.errstate(invalid="ignore"):  # infinities, which are not sound
+                deviation = np.abs(sum(frame[name] for name in names) - 1.0)
             flaw = np.maximum(flaw, np.searchsorted(DEVIATIONS, deviation))
         if self.weighted:
             sound &= (frame["w"] >= 0.0) & (frame["w"] < 1e300)

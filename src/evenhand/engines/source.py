@@ -103,6 +103,8 @@ def find_columns(
     pos_label: Hashable = 1,
 ) -> Columns:
     """Return where everything is, after looking that it is there."""
+    if not isinstance(p_y, str):
+        raise InputError(f"p_y must name the column of P(Y = positive | x); got {p_y!r}.")
     attributes = read_attributes(sensitive_features)
     scored, cells, classes = read_group_columns(p_group, list(attributes), pos_label)
     named = [y, *attributes.values(), p_y, *(name for row in cells for name in row), sample_weight]

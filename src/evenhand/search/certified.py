@@ -53,7 +53,8 @@ class Certified:
     max_nodes : int or None, default=None
         Stop after this many boxes.
     max_seconds : float or None or "auto", default="auto"
-        Stop after this time. "auto" is no limit for K <= 2 and about 5 seconds beyond.
+        Stop after this time, within 10%; only the preparation, some microseconds a row, is never cut short.
+        "auto" is no limit for K <= 2 and 5 seconds beyond.
     n_jobs : int or None, default=None
         Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
 
