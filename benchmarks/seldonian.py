@@ -79,10 +79,15 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def fit_evenhand(data: ZafarDataset, criterion: str, seed: int) -> Decided | None:
+def fit_evenhand(data: ZafarDataset, criterion: str, seed: int, *, budget: float | None = None) -> Decided | None:
     """Return the population's decisions by evenhand, or None where it refuses."""
+    wanted: eh.Criterion = {"demographic_parity": eh.DemographicParity(), "equal_opportunity": eh.EqualOpportunity()}[
+        criterion
+    ]
+    if budget is not None:
+        wanted = wanted & eh.SelectionBudget(upper=budget)
     fair = eh.FairClassifier(
-        LogisticRegression(), criterion=criterion, tolerance=TOLERANCE, confidence=CONFIDENCE, random_state=seed
+        LogisticRegression(), criterion=wanted, tolerance=TOLERANCE, confidence=CONFIDENCE, random_state=seed
     )
     try:
         fair.fit(data.X, data.y, sensitive_features=data.group)
@@ -108,6 +113,7 @@ def fit_seldonian(data: ZafarDataset, criterion: str, seed: int, *, inequality: 
 
 METHODS: dict[str, Callable[[ZafarDataset, str, int], Decided | None]] = {
     "evenhand": fit_evenhand,
+    "evenhand, at most 10% selected": partial(fit_evenhand, budget=0.1),
     "fair-seldonian (Hoeffding)": partial(fit_seldonian, inequality=Inequality.HOEFFDING_INEQUALITY),
     "fair-seldonian (t-test)": partial(fit_seldonian, inequality=Inequality.T_TEST),
 }
@@ -123,10 +129,8 @@ class Tally:
 
 def tally(criterion: str, n: int, samples: int) -> dict[str, Tally]:
     """Fit every method to the same samples."""
-    found: dict[str, Tally] = {
-        "evenhand": Tally(),
-        **{f"{name}, {how}": Tally() for name in list(METHODS)[1:] for how in ("drawn", "above 1/2")},
-    }
+    found = {name: Tally() for name in METHODS if name.startswith("evenhand")}
+    found |= {f"{name}, {how}": Tally() for name in METHODS if name not in found for how in ("drawn", "above 1/2")}
     for seed in range(samples):
         data = eh.datasets.make_zafar(n, random_state=seed, iid=True)
         for name, fit in METHODS.items():

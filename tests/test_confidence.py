@@ -286,6 +286,16 @@ def test_the_highest_confidence_that_is_named_is_reached():
     learn(2000, tolerance=0.06, confidence=highest - 0.02)
 
 
+def test_a_budget_is_advised_where_rows_are_few_and_then_they_do():
+    with pytest.raises(eh.InfeasibleError, match=r"add & evenhand\.SelectionBudget\(upper=0\.1\)"):
+        learn(600, tolerance=0.1)
+    small = eh.DemographicParity() & eh.SelectionBudget(upper=0.1)
+    assert learn(600, tolerance=0.1, criterion=small).learned_from["confidence"]["rules_certified"] >= 1
+    with pytest.raises(eh.InfeasibleError) as caught:
+        learn(600, tolerance=0.01, criterion=eh.DemographicParity() & eh.SelectionBudget(upper=0.5))
+    assert "SelectionBudget(upper" not in str(caught.value)
+
+
 def test_as_many_rows_as_are_named_usually_do():
     with pytest.raises(eh.InfeasibleError) as caught:
         learn(600, tolerance=0.1)

@@ -205,6 +205,11 @@ class Shortfall:
                 f" What was asked takes about {needed[scarce]:,} rows with {scarce} (now {rows[scarce]:,}),"
                 " and as many times more of the others."
             )
+        if len(self.claim.events) == 2 and all(event.attribute is not None for event in system.events):
+            text += (
+                " Rules that decide fewer rows positively need fewer rows to certify:"
+                " add & evenhand.SelectionBudget(upper=0.1) to the criterion."
+            )
         return InfeasibleError(
             text,
             smallest_tolerance=self.certifiable_tolerance,
