@@ -6,7 +6,7 @@ import importlib
 import sys
 
 ALL = (
-    "search", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "peers",
+    "search", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "folds", "peers",
 )  # fmt: skip
 
 
