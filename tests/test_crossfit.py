@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold, RepeatedStratifiedKFold, StratifiedKFold, TimeSeriesSplit
+from sklearn.tree import DecisionTreeClassifier
 
 import evenhand as eh
 from evenhand import crossfit
@@ -67,6 +68,45 @@ def test_final_models_are_those_that_cv_says():
     assert sorted(len(model.seen_) for model in ensemble.estimator_.estimators) == [160, 160, 160]
     every = [model.predict_proba(X) for model in ensemble.estimator_.estimators]
     np.testing.assert_allclose(ensemble.predict_proba(X), np.mean(every, axis=0))
+
+
+@pytest.mark.filterwarnings("ignore::evenhand.EvenhandWarning")
+@pytest.mark.parametrize(
+    ("cv", "models"), [(3, 3), (RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0), 2), (KFold(3), 1)]
+)
+def test_a_matched_ensemble_has_one_model_of_each_round(cv, models):
+    X, y, group = draw(0, 240)
+    fair = eh.FairClassifier(Memory(), tolerance=1.0, random_state=0, cv=cv, ensemble="matched")
+    fair.fit(X, y, sensitive_features=group)
+    assert [len(model.seen_) for model in fair.estimator_.estimators] == [160] * models
+    assert len({frozenset(model.seen_) for model in fair.estimator_.estimators}) == models
+    assert fair.held_out_.p_y.min() > 0.5
+    assert len(fair.held_out_.rows) == 240
+
+
+@pytest.mark.parametrize("cv", [TimeSeriesSplit(3), [(np.arange(100), np.arange(100, 240))] * 2])
+def test_a_matched_ensemble_needs_rounds(cv):
+    X, y, group = draw(0, 240)
+    with pytest.raises(InputError, match="each row is held out once"):
+        eh.FairClassifier(Memory(), cv=cv, ensemble="matched").fit(X, y, sensitive_features=group)
+
+
+@pytest.mark.filterwarnings("ignore::evenhand.EvenhandWarning")
+def test_the_scores_of_a_matched_ensemble_are_those_the_rule_is_learnt_on():
+    X, y, group = draw(0, 1500)
+    new, _, _ = draw(1, 3000)
+
+    def certainties(ensemble):
+        fair = eh.FairClassifier(
+            DecisionTreeClassifier(random_state=0), tolerance=1.0, random_state=0, ensemble=ensemble
+        )
+        fair.fit(X, y, sensitive_features=group)
+        return np.abs(fair.held_out_.p_y - 0.5).mean(), np.abs(fair.predict_proba(new)[:, 1] - 0.5).mean()
+
+    learnt, used = certainties("matched")
+    assert used == pytest.approx(learnt, abs=0.015)
+    learnt, used = certainties(True)
+    assert used < learnt - 0.05
 
 
 @settings(max_examples=60)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from sklearn.base import _fit_context
 from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt
+from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt, StrOptions
 from sklearn.utils.metadata_routing import _routing_enabled
 from sklearn.utils.validation import _num_samples
 
@@ -15,6 +15,7 @@ __all__ = [
     "HasMethods",
     "Interval",
     "RealNotInt",
+    "StrOptions",
     "num_samples",
     "routing_enabled",
     "safe_indexing",

@@ -18,7 +18,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand import crossfit
-from evenhand._compat import HasMethods, Interval, RealNotInt, num_samples, routing_enabled, validated
+from evenhand._compat import HasMethods, Interval, RealNotInt, StrOptions, num_samples, routing_enabled, validated
 from evenhand.auxiliary import (
     Layout,
     Target,
@@ -35,7 +35,7 @@ from evenhand.confidence import (
     reserve_rows,
 )
 from evenhand.criteria import Criterion, check_tolerance, resolve
-from evenhand.crossfit import Learner, Models, class_probabilities, cross_fit, make_plan
+from evenhand.crossfit import Ensemble, Learner, Models, class_probabilities, cross_fit, make_plan
 from evenhand.diagnostics import Diagnostics, diagnose
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.frontier import Frontier, frontier
@@ -77,8 +77,11 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         models are trained on all rows. Folds are stratified on label and group; a splitter gets that
         combination as its ``y``. A float holds out that share of the rows for the rule and trains on the
         rest. ``None`` needs frozen models: all rows are the rule's.
-    ensemble : bool, default=False
+    ensemble : bool or "matched", default=False
         Whether the models of the folds are kept and averaged, instead of training final models on all rows.
+        "matched" draws the folds three times and averages one model of each: its probabilities are then
+        distributed as those the rule is learnt on. That is safest for flexible models on a few thousand rows,
+        whose final models differ from those of the folds.
     confidence : float or None, default=None
         Promise that every constraint holds in the population with this probability, for exactly the
         classifier that is returned (:mod:`evenhand.confidence`). Half of the rows are then seen by no model
@@ -148,7 +151,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         "tolerance": [Interval(Real, 0, None, closed="left")],
         "search": [str, HasMethods(["solve"])],
         "cv": ["cv_object", Interval(RealNotInt, 0, 1, closed="neither")],
-        "ensemble": ["boolean"],
+        "ensemble": ["boolean", StrOptions({"matched"})],
         "confidence": [Interval(Real, 0, 1, closed="neither"), None],
         "costs": [tuple, list, dict, None],
         "sensitive_at_predict": ["boolean"],
@@ -175,7 +178,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         tolerance: float = 0.05,
         search: Any = "certified",
         cv: Any = 5,
-        ensemble: bool = False,
+        ensemble: Ensemble = False,
         confidence: float | None = None,
         costs: Any = None,
         sensitive_at_predict: bool = False,

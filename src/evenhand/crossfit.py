@@ -23,16 +23,22 @@ from evenhand.progress import progress
 from evenhand.sample import Rows, Sample, take_rows
 
 FEWEST_HELD_OUT = 2
+ROUNDS = 3
+Ensemble = bool | Literal["matched"]
 Final = Literal["refit", "ensemble", "holdout", "frozen"]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which rows train and which are held out, and which models predict in the end."""
+    """Which rows train and which are held out, and which models predict in the end.
+
+    ``kept`` are the splits whose models an ensemble averages.
+    """
 
     rows: Rows
     splits: tuple[tuple[Rows, Rows], ...]
     final: Final
+    kept: tuple[int, ...] = ()
 
     @property
     def held_out(self) -> Rows:
@@ -48,10 +54,14 @@ def make_plan(
     targets: Mapping[str, Target],
     rows: Rows,
     *,
-    ensemble: bool,
+    ensemble: Ensemble,
     rng: np.random.RandomState,
 ) -> Plan:
-    """Split some rows, so that every part has every cell of label and group that is needed."""
+    """Split some rows, so that every part has every cell of label and group that is needed.
+
+    A matched ensemble takes one model of each round of folds. A row's out-of-fold probability then is the mean
+    of as many models, trained in the same way on as many rows, as that of a new row: they have one distribution.
+    """
     if cv is None:
         return Plan(rows, (), "frozen")
     cells = cells_of(sample, targets)
@@ -63,15 +73,37 @@ def make_plan(
         return Plan(rows, tuple(splits), "holdout")
     if isinstance(cv, int | np.integer):
         _check_counts(sample, targets, rows, int(cv), f"cv={cv} needs {cv}, one for each fold")
-        fold = stratified_folds([column[rows] for column in cells], int(cv), rng)
-        splits = [(rows[fold != number], rows[fold == number]) for number in range(int(cv))]
+        splits = []
+        for _ in range(ROUNDS if ensemble == "matched" else 1):
+            fold = stratified_folds([column[rows] for column in cells], int(cv), rng)
+            splits += [(rows[fold != number], rows[fold == number]) for number in range(int(cv))]
     else:
         splits = _given_splits(cv, sample.X, strata(cells), rows)
     for train, test in splits:
         _check_counts(sample, targets, train, 1, "a part of cv's that trains models has none")
         if np.intersect1d(train, test).size:
             raise InputError("A split of cv has rows both in its training and its test part: they must be disjoint.")
-    return Plan(rows, tuple(splits), "ensemble" if ensemble else "refit")
+    if not ensemble:
+        return Plan(rows, tuple(splits), "refit")
+    kept = _first_of_rounds(splits, rows) if ensemble == "matched" else range(len(splits))
+    return Plan(rows, tuple(splits), "ensemble", tuple(kept))
+
+
+def _first_of_rounds(splits: Sequence[tuple[Rows, Rows]], rows: Rows) -> list[int]:
+    """Return the first split of each round; in a round every row is held out once."""
+    kept, times = [], np.zeros(len(rows), dtype=np.intp)
+    for number, (_, test) in enumerate(splits):
+        if (times == times[0]).all():
+            kept.append(number)
+        times[np.searchsorted(rows, test)] += 1
+        if times.max() > len(kept):
+            break
+    if (times != len(kept)).any():
+        raise InputError(
+            "A matched ensemble needs rounds of folds in which each row is held out once: use cv=5, or"
+            " RepeatedStratifiedKFold."
+        )
+    return kept
 
 
 def stratified_folds(cells: Sequence[NDArray[np.intp]], n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
@@ -176,7 +208,7 @@ class Learner:
         return isinstance(self.model, FrozenEstimator)
 
 
-def check_frozen(learners: Sequence[Learner], *, cv: Any, ensemble: bool) -> None:
+def check_frozen(learners: Sequence[Learner], *, cv: Any, ensemble: Ensemble) -> None:
     """Check that what is frozen and what is to be trained go together with ``cv``."""
     label, frozen = learners[0], [learner.frozen for learner in learners]
     if label.frozen:
@@ -192,7 +224,7 @@ def check_frozen(learners: Sequence[Learner], *, cv: Any, ensemble: bool) -> Non
     if cv is not None and all(frozen):
         raise InputError("Every model is frozen: there is nothing to cross-fit. Set cv=None; fit then uses all rows.")
     if ensemble and (cv is None or isinstance(cv, float)):
-        raise InputError(f"ensemble=True averages the models of folds, and cv={cv!r} has none: use cv=5.")
+        raise InputError(f"ensemble={ensemble!r} averages the models of folds, and cv={cv!r} has none: use cv=5.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,7 +355,8 @@ def _tasks(learner: Learner, plan: Plan) -> list[_Task]:
         tasks.append(_Task(f"{learner.name} on all rows", learner, None if every else plan.rows, None, True))
     for number, (train, test) in enumerate(plan.splits, start=1):
         name = learner.name if plan.final == "holdout" else f"{learner.name} on fold {number} of {len(plan.splits)}"
-        tasks.append(_Task(name, learner, train, test, plan.final != "refit"))
+        keep = plan.final == "holdout" or number - 1 in plan.kept
+        tasks.append(_Task(name, learner, train, test, keep))
     return tasks
 
 
