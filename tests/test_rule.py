@@ -214,9 +214,10 @@ def test_large_input_decided_in_parts_is_the_same_as_in_one(monkeypatch):
     whole = rule.decision_function(p, joint)
     monkeypatch.setattr("evenhand.rule.ROWS_A_THREAD", 999)
     assert rule.decision_function(p, joint).tobytes() == whole.tobytes()
-    p[7_777] = np.nan
-    with pytest.raises(InputError, match="row 7777"):
-        rule.decide(p, joint)
+    for row in (7_777, 2_997, 0):
+        p[row] = np.nan
+        with pytest.raises(InputError, match=f"row {row}"):
+            rule.decide(p, joint)
 
 
 def test_float32_and_frames_are_accepted():
@@ -267,6 +268,21 @@ def test_several_attributes_take_a_dict():
     np.testing.assert_allclose(rule.decision_function(p, {"race": race, "sex": sex}), expected)
     with pytest.raises(InputError, match="must be a dict"):
         rule.decide(p, sex)
+    for name, array in (("race", race), ("sex", sex)):
+        wrong = array.copy()
+        wrong[0] = -0.1, 1.1
+        with pytest.raises(InputError, match=f"p_group of '{name}'"):
+            rule.decide(p, {"race": race, "sex": sex, name: wrong})
+
+
+def test_a_rule_says_which_probabilities_it_needs_and_names_its_terms():
+    assert hand_made("eo").needs_joint
+    assert not hand_made("dp").needs_joint
+    assert [term.name for term in hand_made("dp").terms] == ["rate(sex=a) - rate(sex=b)"]
+    ratio = eh.Rule.from_criterion(
+        eh.SelectionRatio(0.8), groups={"sex": ("a", "b")}, priors={"sex": [0.5, 0.5]}, z=[0.1, 0.1]
+    )
+    assert {term.name for term in ratio.terms} == {"rate(sex=a) - 0.8 rate(sex=b)", "- 0.8 rate(sex=a) + rate(sex=b)"}
 
 
 def test_a_rule_on_everyone_needs_no_groups():
