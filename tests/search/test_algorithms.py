@@ -10,6 +10,7 @@ from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem
 from evenhand.search.closest import smallest_excess
 from evenhand.search.dual import dual_value, solve_linear_program
+from evenhand.search.sweep import Best, sweep_line
 from problems import KINDS, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
@@ -173,3 +174,14 @@ def test_arrays_that_do_not_fit_are_refused(change):
     Problem(**arrays)
     with pytest.raises(InputError):
         Problem(**{**arrays, **change})
+
+
+def test_a_point_on_a_line_is_checked_where_it_is():
+    # Best between the first and the second row; its mirror image is on the third row's hyperplane.
+    margin, contrasts = np.array([1.0, 3.0, -2.0]), np.array([[1.0, 0.1], [1.0, 0.2], [1.0, 0.3]])
+    gain = np.array([-1.0, 1.0, -0.5])
+    problem = Problem(margin, contrasts, gain, np.zeros((3, 2)), np.full(2, -1.0), np.full(2, 1.0), 0.0)
+    best = Best.none(problem)
+    assert sweep_line(problem, problem.table, np.zeros(2), np.array([1.0, 0.0]), best)
+    assert best.utility[0] == 1.0
+    assert 1.0 < best.z[0, 0] < 3.0
