@@ -37,20 +37,11 @@ class Best:
         self.z[better] = z
 
 
-def sweep_line(
-    problem: Problem,
-    table: FloatArray,
-    origin: FloatArray,
-    direction: FloatArray,
-    best: Best,
-    *,
-    low: float = -np.inf,
-    high: float = np.inf,
-) -> bool:
-    """Walk z = origin + s direction for s in (low, high); keep what improves ``best``. Returns whether any did."""
+def sweep_line(problem: Problem, table: FloatArray, origin: FloatArray, direction: FloatArray, best: Best) -> bool:
+    """Walk z = origin + s direction for every s; keep what improves ``best``. Returns whether any did."""
     level = problem.margin - problem.contrasts @ origin
     slope = -(problem.contrasts @ direction)
-    return sweep_rows(problem, table, level, slope, origin, direction, best, low=low, high=high)
+    return sweep_rows(problem, table, level, slope, origin, direction, best)
 
 
 def sweep_rows(
@@ -63,17 +54,17 @@ def sweep_rows(
     best: Best,
     *,
     low: float = -np.inf,
-    high: float = np.inf,
     extra: FloatArray | None = None,
 ) -> bool:
     """Walk along a line where row i decides 1 iff level_i + s slope_i > 0. See :func:`sweep_line`.
 
-    ``extra`` adds the gains and effects of rows on whose hyperplane the line lies, and whose side the caller has
-    chosen; a point kept is then still on that hyperplane, and the caller steps off it (see ``lines.py``).
+    Only s above ``low`` are looked at. ``extra`` adds the gains and effects of rows on whose hyperplane the line
+    lies, and whose side the caller has chosen; a point kept is then still on that hyperplane, and the caller
+    steps off it (see ``lines.py``).
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         breakpoints = -level / slope
-    inside = (breakpoints > low) & (breakpoints < high)
+    inside = (breakpoints > low) & (breakpoints < np.inf)
     rising = slope > 0.0
     if inside.all():
         order = np.argsort(breakpoints)
@@ -81,7 +72,7 @@ def sweep_rows(
     else:
         turning = np.flatnonzero(inside)
         order = turning[np.argsort(breakpoints[turning])]
-        still = _inner_point(low, high)
+        still = low + 1.0 if np.isfinite(low) else 0.0
         on = np.where(inside, ~rising, level + still * slope > 0.0)
     start = on.astype(np.float64) @ table
     start[0] += problem.offset
@@ -93,7 +84,7 @@ def sweep_rows(
     utility = best.utility.copy()
     position = np.full(len(utility), np.inf)
     closest = best.closest.copy()
-    _kernels.sweep(order, turns, start, low, high, problem.lower, problem.upper, utility, position, closest)
+    _kernels.sweep(order, turns, start, low, np.inf, problem.lower, problem.upper, utility, position, closest)
     better = np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION)
     if problem.dimension > 1 and extra is None:
         # A line may lie on a row's hyperplane; what is found there hangs on rounding.
@@ -107,11 +98,3 @@ def sweep_rows(
         best.closest = closest
         best.closest_z = origin + closest[2] * direction
     return bool(improved.size) or nearer
-
-
-def _inner_point(low: float, high: float) -> float:
-    if np.isfinite(low) and np.isfinite(high):
-        return 0.5 * (low + high)
-    if np.isfinite(low):
-        return low + 1.0
-    return high - 1.0 if np.isfinite(high) else 0.0
