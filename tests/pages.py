@@ -1,6 +1,7 @@
 """Run the examples of the documentation: each page's fenced blocks, in order, in a fresh namespace and directory.
 
-A ``python`` block is executed. An ``output`` block after it is what the block printed, to the letter. In a ``console``
+A ``python`` block is executed. An ``output`` block after it is what the block printed, to the letter, but for the last
+digits of numbers, which another processor rounds otherwise (see :func:`alike`). In a ``console``
 block ``$ `` begins a command and ``> `` continues it; the other lines, if there are any, are what is printed.
 A fence with ``.needs-spark`` is given a session. ``python tests/pages.py PAGE ...`` writes the output into the pages.
 """
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 # Hours of work, or files that only their own page makes: the tables there say which command made them.
 NOT_RUN = {"docs/comparison.md", "docs/reproduction.md"}
 _COMMAND = re.compile(r"^\$ .*\n(?:> .*\n)*", re.MULTILINE)
+_NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)")
 _OPENING = re.compile(r"^```\s*(?:\{\s*\.)?(\w*)")
 
 
@@ -85,6 +87,22 @@ def run(page: Path, **given: object) -> Iterator[tuple[Block, list[str]]]:
                 yield block, list(_run_commands(block))
             else:
                 yield block, [line.rstrip() for line in printed.rstrip().splitlines()]
+
+
+def alike(shown: list[str], printed: list[str]) -> bool:
+    """Tell whether two outputs have the same words, and numbers that differ by at most 1%, or 2 in the last digit."""
+    if len(shown) != len(printed):
+        return False
+    for pair in zip(shown, printed, strict=True):
+        first, second = (_NUMBER.split(" ".join(line.split())) for line in pair)
+        if len(first) != len(second) or first[::2] != second[::2]:
+            return False
+        for one, other in zip(first[1::2], second[1::2], strict=True):
+            last = 10.0 ** -len(one.partition(".")[2])
+            numbers = [float(text.replace(",", "")) for text in (one, other)]
+            if abs(numbers[0] - numbers[1]) > max(2.0 * last if "." in one else 0.0, 0.01 * numbers[0]) + 1e-12:
+                return False
+    return True
 
 
 def _run_commands(block: Block) -> Iterator[str]:

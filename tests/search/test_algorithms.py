@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -185,3 +187,17 @@ def test_a_point_on_a_line_is_checked_where_it_is():
     assert sweep_line(problem, problem.table, np.zeros(2), np.array([1.0, 0.0]), best)
     assert best.utility[0] == 1.0
     assert 1.0 < best.z[0, 0] < 3.0
+
+
+def test_only_a_search_that_looked_everywhere_says_that_there_is_no_rule():
+    for k, search, proven in (
+        (1, Certified(), True),
+        (2, Certified(), True),
+        (2, Directions(8), False),
+        (2, Lines(8), False),
+    ):
+        problem = random_problem(3, n=30, k=k, tolerance=0.1)
+        nowhere = dataclasses.replace(problem, lower=np.full((1, k), 2.0), upper=np.full((1, k), 3.0))
+        found = search.solve(nowhere, random_state=0)[0]
+        assert isinstance(found, NoRule)
+        assert found.proven is proven
