@@ -7,16 +7,16 @@ rows, and differ less. A matched ensemble (``FairClassifier(ensemble="matched")`
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from benchmarks.postprocessors import CERTIFIED
-from benchmarks.splits import MODELS, SPLITS, Evidence, Rows, codes, dataset
+from benchmarks.splits import SPLITS, Evidence, Rows, cells, dataset, fitted, scored
 from benchmarks.tradeoff import (
     CRITERIA,
     LADDER,
@@ -40,40 +40,29 @@ Probabilities = NDArray[np.float64]
 
 def evidence(seed: int) -> dict[str, Evidence]:
     """Return what each way of spending the rows learns from, and its test rows."""
-    data, base = dataset(NAME), MODELS[MODEL]
-    cell = 2 * data.y + codes(NAME)
-    train, validation, test = data.splits(random_state=seed)
+    train, validation, test = dataset(NAME).splits(random_state=seed)
     every = np.concatenate([train, validation])
-
-    def fitted(rows: Any) -> Any:
-        models = [clone(base).fit(data.X[rows], target[rows]) for target in (data.y, cell)]
-        return lambda at: np.column_stack(
-            [models[0].predict_proba(data.X[at])[:, 1], models[1].predict_proba(data.X[at])]
-        )
-
-    def scored(at: Any, found: Probabilities) -> Rows:
-        return Rows(data.y[at], codes(NAME)[at], found[:, 0], found[:, 1:].reshape(-1, 2, 2))
-
-    held, final = fitted(train), fitted(every)(test)
-    ways = {"hold-out": Evidence(scored(validation, held(validation)), scored(test, held(test)))}
+    fit, rows = partial(fitted, NAME, MODEL), partial(scored, NAME)
+    held, final = fit(train), fit(every)(test)
+    ways = {"hold-out": Evidence(rows(validation, held(validation)), rows(test, held(test)))}
 
     def out_of_fold(n_folds: int, draw: int) -> tuple[Probabilities, Any]:
         """Return each row's probabilities by the models that did not see it, and the first fold's models."""
         found, first = np.empty((len(every), 5)), None
-        for rest, fold in StratifiedKFold(n_folds, shuffle=True, random_state=draw).split(every, cell[every]):
-            predict = fitted(every[rest])
+        for rest, fold in StratifiedKFold(n_folds, shuffle=True, random_state=draw).split(every, cells(NAME)[every]):
+            predict = fit(every[rest])
             first = first or predict
             found[fold] = predict(every[fold])
         return found, first
 
     for n_folds in FOLDS:
-        ways[f"{n_folds} folds"] = Evidence(scored(every, out_of_fold(n_folds, seed)[0]), scored(test, final))
+        ways[f"{n_folds} folds"] = Evidence(rows(every, out_of_fold(n_folds, seed)[0]), rows(test, final))
     rounds = [out_of_fold(FOLDS[0], 1000 * seed + draw) for draw in range(ROUNDS)]
     learnt, used = (
         np.mean([found for found, _ in rounds], axis=0),
         np.mean([first(test) for _, first in rounds], axis=0),
     )
-    ways["matched"] = Evidence(scored(every, learnt), scored(test, used))
+    ways["matched"] = Evidence(rows(every, learnt), rows(test, used))
     return ways
 
 

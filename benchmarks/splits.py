@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -110,39 +110,45 @@ def directory() -> Path:
     return path
 
 
+def cells(name: str) -> NDArray[np.int64]:
+    """Return each row's cell of label and group, from 0 to 3."""
+    return 2 * dataset(name).y + codes(name)
+
+
+def fitted(name: str, model: str, rows: Any) -> Callable[[Any], NDArray[np.float64]]:
+    """Train on some rows; return a function that gives others p(Y=1|x) and then the four cells' probabilities."""
+    data = dataset(name)
+    models = [clone(MODELS[model]).fit(data.X[rows], target[rows]) for target in (data.y, cells(name))]
+    return lambda at: np.column_stack([models[0].predict_proba(data.X[at])[:, 1], models[1].predict_proba(data.X[at])])
+
+
+def scored(name: str, at: Any, found: NDArray[np.float64]) -> Rows:
+    """Return some rows with the probabilities that :func:`fitted` models gave them."""
+    return Rows(dataset(name).y[at], codes(name)[at], found[:, 0], found[:, 1:].reshape(-1, 2, 2))
+
+
 def _probabilities(name: str, model: str, seed: int) -> dict[str, NDArray[np.float64]]:
     """Train everything that one split needs; each array has p(Y=1|x) first and then the four cells."""
-    data, base = dataset(name), MODELS[model]
-    cell = 2 * data.y + codes(name)
-    train, validation, test = data.splits(random_state=seed)
+    train, validation, test = dataset(name).splits(random_state=seed)
     every = np.concatenate([train, validation])
-
-    def fitted(rows: Any) -> Any:
-        models = [clone(base).fit(data.X[rows], target[rows]) for target in (data.y, cell)]
-        return lambda at: np.column_stack(
-            [models[0].predict_proba(data.X[at])[:, 1], models[1].predict_proba(data.X[at])]
-        )
-
-    held = fitted(train)
+    held = fitted(name, model, train)
     out_of_fold, averaged = np.empty((len(every), 5)), np.zeros((len(test), 5))
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    for rest, fold in folds.split(every, cell[every]):
-        predict = fitted(every[rest])
+    for rest, fold in folds.split(every, cells(name)[every]):
+        predict = fitted(name, model, every[rest])
         out_of_fold[fold] = predict(every[fold])
         averaged += predict(test) / FOLDS
     return {
         "holdout": held(validation), "holdout_test": held(test), "crossfit": out_of_fold,
-        "crossfit_test": fitted(every)(test), "ensemble_test": averaged,
+        "crossfit_test": fitted(name, model, every)(test), "ensemble_test": averaged,
     }  # fmt: skip
 
 
 def _read(name: str, seed: int, kept: dict[str, NDArray[np.float64]]) -> SplitData:
-    data = dataset(name)
-    train, validation, test = data.splits(random_state=seed)
+    train, validation, test = dataset(name).splits(random_state=seed)
 
     def rows(at: Any, part: str) -> Rows:
-        found = kept[part]
-        return Rows(data.y[at], codes(name)[at], found[:, 0], found[:, 1:].reshape(-1, 2, 2))
+        return scored(name, at, kept[part])
 
     every = rows(np.concatenate([train, validation]), "crossfit")
     return SplitData(
