@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -201,3 +202,22 @@ def test_only_a_search_that_looked_everywhere_says_that_there_is_no_rule():
         found = search.solve(nowhere, random_state=0)[0]
         assert isinstance(found, NoRule)
         assert found.proven is proven
+
+
+@pytest.mark.parametrize("seed", range(10, 30))
+def test_the_plug_in_rule_is_in_the_best_cell_that_meets_the_programs_optimum(seed):
+    problem = random_problem(seed, n=60, k=2, tolerance=0.05)
+    plug_in = solve_linear_program(problem)
+    level = problem.margin - problem.contrasts @ plug_in.z
+    tight = np.abs(level) <= 1e-9
+    assert tight.any()
+    found = Dual().solve(problem)[0]
+    decided = problem.decide(np.array(found.z))
+    assert (decided == (level > 0.0))[~tight].all()
+    ranks = []
+    for sides in itertools.product((-1.0, 1.0), repeat=2):
+        nearby = plug_in.z + 1e-7 * np.linalg.lstsq(problem.contrasts[tight], np.array(sides)[: tight.sum()])[0]
+        utility, values = problem.evaluate(problem.decide(nearby))
+        ranks.append((problem.excess(values, 0), -utility))
+    utility, values = problem.evaluate(decided)
+    assert (problem.excess(values, 0), -utility) == pytest.approx(min(ranks), abs=1e-12)
