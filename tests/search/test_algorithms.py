@@ -221,3 +221,12 @@ def test_the_plug_in_rule_is_in_the_best_cell_that_meets_the_programs_optimum(se
         ranks.append((problem.excess(values, 0), -utility))
     utility, values = problem.evaluate(decided)
     assert (problem.excess(values, 0), -utility) == pytest.approx(min(ranks), abs=1e-12)
+
+
+def test_a_problem_has_even_weights_by_default_and_steps_may_repeat():
+    one = Problem(np.ones(1), np.ones((1, 1)), np.ones(1), np.ones((1, 1)), np.array([-0.1]), np.array([0.1]), 0.0)
+    assert one.weight.tolist() == [1.0]
+    assert random_problem(0, n=8, k=2, tolerance=0.1).weight.sum() == pytest.approx(1.0)
+    twice = dataclasses.replace(one, lower=np.full((2, 1), -0.1), upper=np.full((2, 1), 0.1))
+    first, second = Certified().solve(twice)
+    assert first == dataclasses.replace(second, seconds=first.seconds)
