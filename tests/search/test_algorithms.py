@@ -230,3 +230,11 @@ def test_a_problem_has_even_weights_by_default_and_steps_may_repeat():
     twice = dataclasses.replace(one, lower=np.full((2, 1), -0.1), upper=np.full((2, 1), 0.1))
     first, second = Certified().solve(twice)
     assert first == dataclasses.replace(second, seconds=first.seconds)
+
+
+def test_a_point_on_a_rows_plane_is_not_inside_a_cell():
+    margin, contrasts = np.array([1.0, -0.2]), np.array([[0.5, 0.0], [0.0, 3.0]])
+    problem = Problem(margin, contrasts, np.ones(2), np.zeros((2, 2)), np.full(2, -1.0), np.full(2, 1.0), 0.0)
+    assert problem.strictly_inside(np.array([1.0, 1.0]))
+    assert not problem.strictly_inside(np.array([2.0, 1.0]))
+    assert not problem.strictly_inside(np.array([1.0, -0.2 / 3.0]))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,6 +54,23 @@ def test_certified_search_equals_brute_force_over_every_cell_of_the_plane(seed, 
 def test_certified_search_equals_brute_force_over_every_cell_of_space(seed, kind, n):
     problem = random_problem(seed, n=n, k=3, kind=kind)
     assert_same_optimum(problem, best_by_all_cells(problem))
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_every_face_is_searched_without_help_from_the_local_search(k, monkeypatch):
+    monkeypatch.setattr("evenhand.search.certified.local_search", lambda *_, **__: None)
+    unit = np.eye(k)
+    for axis, far in itertools.product(range(k), (-40.0, 0.0, 40.0)):
+        # Two rows want z to be near ``far`` along one axis, and two of each other axis want it to be near 0 there.
+        pairs = [(far * (a == axis) * unit[a], unit[a]) for a in range(k)]
+        contrasts = np.array([sign * e for _, e in pairs for sign in (1.0, -1.0)])
+        margin = np.array([sign * centre.sum() + 1.0 for centre, _ in pairs for sign in (1.0, -1.0)])
+        bounds = np.full((2, 1, k), [[[-1.0]], [[1.0]]])
+        gain = np.full(2 * k, 1.0 / (2 * k))
+        problem = Problem(margin, contrasts, gain, np.zeros((2 * k, k)), *bounds, 0.0)
+        found = Certified(max_seconds=None).solve(problem)[0]
+        assert found.utility == pytest.approx(1.0)
+        assert found.z[axis] == pytest.approx(far, abs=1.0)
 
 
 @settings(max_examples=60)
