@@ -238,3 +238,16 @@ def test_a_point_on_a_rows_plane_is_not_inside_a_cell():
     assert problem.strictly_inside(np.array([1.0, 1.0]))
     assert not problem.strictly_inside(np.array([2.0, 1.0]))
     assert not problem.strictly_inside(np.array([1.0, -0.2 / 3.0]))
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_both_sides_of_a_line_are_looked_at(wanted):
+    # The best cell is a triangle far from z = 0, inside which every row is decided as wanted.
+    angles = 2.0 * np.pi * np.arange(3) / 3.0
+    contrasts = np.column_stack([np.cos(angles), np.sin(angles)])
+    sign = 1.0 if wanted else -1.0
+    margin = contrasts @ [5.0, 3.0] + sign
+    problem = Problem(margin, contrasts, np.full(3, sign), np.zeros((3, 2)), np.full(2, -1.0), np.full(2, 1.0), 0.0)
+    found = Lines().solve(problem)[0]
+    assert found.utility == (3.0 if wanted else 0.0)
+    assert (problem.decide(np.array(found.z)) == wanted).all()
