@@ -35,6 +35,16 @@ def evenhand(*arguments, cwd, env=None):
     )
 
 
+LEAST = "import cyclopts, rich.console"
+
+
+def processor_seconds(*arguments):
+    start = os.times()
+    subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
+    end = os.times()
+    return end.children_user + end.children_system - start.children_user - start.children_system
+
+
 def make_table(seed, rows=2000):
     data = eh.datasets.make_zafar(rows, random_state=seed)
     columns = {
@@ -84,12 +94,7 @@ def rule(place):
 
 
 def test_help_is_quick_and_names_every_command(place):
-    times = []
-    for _ in range(5):
-        start = os.times()
-        done = evenhand("--help", cwd=place)
-        end = os.times()
-        times.append(end.children_user + end.children_system - start.children_user - start.children_system)
+    done = evenhand("--help", cwd=place)
     assert done.returncode == 0
     for command in (
         "audit",
@@ -103,8 +108,13 @@ def test_help_is_quick_and_names_every_command(place):
         "--version",
     ):
         assert command in done.stdout
-    # Processor time, so that other work on the machine does not count.
-    assert min(times) < 0.3
+    # 0.2 s on an idle machine. Here it is compared with what it cannot do without, in processor time.
+    times = [(processor_seconds("-m", "evenhand", "--help"), processor_seconds("-c", LEAST)) for _ in range(5)]
+    helped, least = (min(column) for column in zip(*times, strict=True))
+    assert helped < 2.5 * least
+    heavy = "import sys; sys.exit(bool({'numba', 'numpy', 'pyarrow', 'scipy', 'sklearn'} & set(sys.modules)))"
+    code = f"from evenhand.cli import main; main(['--help']); {heavy}"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
     assert evenhand("--version", cwd=place).stdout.strip() == eh.__version__
 
 
