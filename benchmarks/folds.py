@@ -58,10 +58,8 @@ def evidence(seed: int) -> dict[str, Evidence]:
     for n_folds in FOLDS:
         ways[f"{n_folds} folds"] = Evidence(rows(every, out_of_fold(n_folds, seed)[0]), rows(test, final))
     rounds = [out_of_fold(FOLDS[0], 1000 * seed + draw) for draw in range(ROUNDS)]
-    learnt, used = (
-        np.mean([found for found, _ in rounds], axis=0),
-        np.mean([first(test) for _, first in rounds], axis=0),
-    )
+    learnt = np.mean([found for found, _ in rounds], axis=0)
+    used = np.mean([first(test) for _, first in rounds], axis=0)
     ways["matched"] = Evidence(rows(every, learnt), rows(test, used))
     return ways
 
@@ -74,9 +72,8 @@ def certainty(rows: Rows) -> float:
 def main() -> None:
     """Print the excess and the certainty of each way."""
     print(machine("numpy", "scikit-learn", "lightgbm"))
-    names = NAMES
-    kept = {criterion: {name: Outcomes(LADDER) for name in names} for criterion in CRITERIA}
-    sure: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    kept = {criterion: {name: Outcomes(LADDER) for name in NAMES} for criterion in CRITERIA}
+    sure: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
     with threadpool_limits(1):
         for seed in range(SPLITS[NAME]):
             for name, given in evidence(seed).items():
@@ -89,25 +86,25 @@ def main() -> None:
     rows = []
     for criterion, by_name in kept.items():
         for tolerance in TOLERANCES:
-            above = {name: excess(by_name[name], tolerance) for name in names}
-            gaps = " / ".join(f"{100 * by_name[name].at(tolerance)[1].mean():.1f}" for name in names)
-            levels = [with_error(*mean_and_error(above[name])) for name in names]
-            more = [with_error(*mean_and_error(above[n] - above["hold-out"]), sign=True) for n in names[1:]]
+            above = {name: excess(by_name[name], tolerance) for name in NAMES}
+            gaps = " / ".join(f"{100 * by_name[name].at(tolerance)[1].mean():.1f}" for name in NAMES)
+            levels = [with_error(*mean_and_error(above[name])) for name in NAMES]
+            more = [with_error(*mean_and_error(above[n] - above["hold-out"]), sign=True) for n in NAMES[1:]]
             rows.append([CRITERIA[criterion], f"{tolerance:.2f}", gaps, *levels, *more])
-    print(table(["criterion", "tolerance", "test gap", *names, *(f"{n} − hold-out" for n in names[1:])], rows))
+    print(table(["criterion", "tolerance", "test gap", *NAMES, *(f"{n} − hold-out" for n in NAMES[1:])], rows))
     print("Test accuracy (points) at equal mean test gap, less the hold-out's:\n")
     rows = []
     for criterion, by_name in kept.items():
         for gap in (0.20, 0.15, 0.12, 0.10):
-            ahead = [difference_at_gap(by_name[name], by_name["hold-out"], gap) for name in names[1:]]
+            ahead = [difference_at_gap(by_name[name], by_name["hold-out"], gap) for name in NAMES[1:]]
             rows.append([CRITERIA[criterion], f"{gap:.2f}", *(with_error(*value, sign=True) for value in ahead)])
-    print(table(["criterion", "test gap", *names[1:]], rows))
+    print(table(["criterion", "test gap", *NAMES[1:]], rows))
     print("Mean |p(A|x) − 1/2| where the rule is learnt, and where it is used:\n")
     means = {name: np.mean(values, axis=0) for name, values in sure.items()}
     print(
         table(
-            ["", *names],
-            [[place, *(f"{means[n][k]:.4f}" for n in names)] for k, place in enumerate(("learnt", "used"))],
+            ["", *NAMES],
+            [[place, *(f"{means[n][k]:.4f}" for n in NAMES)] for k, place in enumerate(("learnt", "used"))],
         )
     )
 
