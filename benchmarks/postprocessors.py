@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from aif360.algorithms.postprocessing import EqOddsPostprocessing, RejectOptionClassification
+from aif360.datasets import BinaryLabelDataset
 from fairlearn.postprocessing import ThresholdOptimizer
 from numpy.typing import NDArray
 from oxonfair import FairPredictor, group_metrics
@@ -25,6 +29,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 import evenhand as eh
 from benchmarks.splits import Evidence, Rows
 from benchmarks.tradeoff import CRITERIA, Decisions
+from evenhand.recalibration import Recalibration
 
 Decide = Callable[[Rows, int], Decisions]
 Fit = Callable[[Rows, str, tuple[float, ...]], Mapping[float, Decide | None]]
@@ -46,7 +51,8 @@ class Run:
 class PostProcessor:
     """A method: how it is fitted, whether it asks for the attribute at prediction, whether it is random.
 
-    ``large`` says whether it is fast enough to be run on tens of thousands of cross-fitted rows, too.
+    ``large`` says whether it is fast enough to be run on tens of thousands of cross-fitted rows, too, and
+    ``at_most`` on how many splits it is run if it is slow.
     """
 
     name: str
@@ -54,6 +60,7 @@ class PostProcessor:
     needs_group: bool = False
     random: bool = False
     large: bool = True
+    at_most: int = sys.maxsize
 
     def run(self, evidence: Evidence, criterion: str, tolerances: tuple[float, ...], seed: int) -> Run:
         """Fit on the one part of the evidence and decide on the other."""
@@ -84,6 +91,21 @@ def fit_evenhand(
         return rule.decide(rows.p_y, _known(rows) if known else rows.joint)
 
     return {t: partial(decide, rules[t]) if t in rules else None for t in tolerances}
+
+
+def fit_recalibrated(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
+    """Learn evenhand's rules from probabilities that are corrected first, as ``recalibrate=True`` does."""
+    found = Recalibration.fit(learn.p_y, {"A": learn.joint}, learn.y == 1, {"A": learn.group})
+
+    def corrected(rows: Rows) -> Rows:
+        p_y, p_group = found.apply(rows.p_y, {"A": rows.joint})
+        return Rows(rows.y, rows.group, p_y, p_group["A"])
+
+    deciders = fit_evenhand(corrected(learn), criterion, tolerances)
+    return {
+        tolerance: None if decide is None else lambda rows, seed, decide=decide: decide(corrected(rows), seed)
+        for tolerance, decide in deciders.items()
+    }
 
 
 def _known(rows: Rows) -> NDArray[np.float64]:
@@ -144,6 +166,36 @@ def fit_oxonfair(
     return deciders
 
 
+def fit_aif360(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
+    """Learn AIF360's reject option, or its equalized odds, which takes no tolerance: one serves all."""
+    worse = int(np.argmin([np.mean(learn.p_y[learn.group == group] > 0.5) for group in (0, 1)]))
+    groups = {"unprivileged_groups": [{"group": worse}], "privileged_groups": [{"group": 1 - worse}]}
+    truth = _labelled(learn, learn.y)
+    predicted = _labelled(learn, learn.p_y > 0.5)
+    if criterion == "eo":
+        fair = EqOddsPostprocessing(seed=0, **groups).fit(truth, predicted)
+        fitted = dict.fromkeys(tolerances, fair)
+    else:
+        fitted = {
+            tolerance: RejectOptionClassification(metric_ub=tolerance, metric_lb=-tolerance, **groups).fit(
+                truth, predicted
+            )
+            for tolerance in tolerances
+        }
+    return {
+        tolerance: lambda rows, seed, fair=fair: fair.predict(_labelled(rows, rows.p_y > 0.5)).labels.ravel()
+        for tolerance, fair in fitted.items()
+    }
+
+
+def _labelled(rows: Rows, labels: NDArray[Any]) -> BinaryLabelDataset:
+    """Return AIF360's data set: labels, the group, and p(Y=1|x) as the score."""
+    frame = pd.DataFrame({"group": rows.group.astype(float), "label": np.asarray(labels, dtype=float)})
+    made = BinaryLabelDataset(df=frame, label_names=["label"], protected_attribute_names=["group"])
+    made.scores = rows.p_y[:, None]
+    return made
+
+
 def _table(rows: Rows) -> NDArray[np.float64]:
     return np.column_stack([1.0 - rows.p_y, rows.p_y, rows.p_group])
 
@@ -183,6 +235,7 @@ def _not_here(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dic
 CERTIFIED = PostProcessor("evenhand, certified", fit_evenhand)
 POST_PROCESSORS = (
     CERTIFIED,
+    PostProcessor("evenhand, certified, recalibrated", fit_recalibrated),
     PostProcessor("evenhand, 360 directions (Algorithm 3)", partial(fit_evenhand, search="directions"), large=False),
     PostProcessor("plug-in LP (LinearPost's)", partial(fit_evenhand, search="dual", evidence="model")),
     PostProcessor("OxonFair, inferred groups", partial(fit_oxonfair, use_fast=True)),
@@ -193,5 +246,6 @@ POST_PROCESSORS = (
         needs_group=True,
         large=False,
     ),
+    PostProcessor("AIF360", fit_aif360, needs_group=True, random=True, large=False, at_most=5),
     PostProcessor("fairlearn ThresholdOptimizer", fit_threshold_optimizer, needs_group=True, random=True),
 )

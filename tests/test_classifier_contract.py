@@ -58,10 +58,13 @@ def fair(**options: Any) -> DerivedGroups:
 PARITY = fair(criterion="demographic_parity")
 ENSEMBLE = fair(criterion="demographic_parity", ensemble=True)
 ODDS = fair(tolerance=0.5)
+CORRECTED = fair(criterion="demographic_parity", tolerance=0.5, recalibrate=True)
 
 
 @pytest.mark.filterwarnings("ignore::evenhand.EvenhandWarning")
-@parametrize_with_checks([PARITY, ENSEMBLE, ODDS], expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
+@parametrize_with_checks(
+    [PARITY, ENSEMBLE, ODDS, CORRECTED], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
+)
 def test_estimator_keeps_the_contract(estimator: BaseEstimator, check: Any) -> None:
     if estimator.criterion == "equalized_odds" and "check_fit2d_1feature" in str(check):
         # Three rows of one label cannot be two groups in two folds. What is asked for then is a clear error.

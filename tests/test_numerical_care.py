@@ -37,6 +37,19 @@ def test_rows_that_sum_to_one_within_rounding_are_accepted_and_others_named():
         eh.learn_rule(y, group, p_y, wrong, criterion="eo", tolerance=0.2)
 
 
+def test_a_probability_that_rounding_took_over_the_edge_is_the_edge():
+    y, group, p_y, joint = sample(200)
+    p_y[:2] = 0.0, 1.0
+    over = p_y.copy()
+    over[:2] = -1e-7, np.nextafter(1.0, 2.0)
+    expected, found = (eh.learn_rule(y, group, p, joint, criterion="dp", tolerance=0.1) for p in (p_y, over))
+    np.testing.assert_array_equal(found.z, expected.z)
+    np.testing.assert_array_equal(found.decision_function(over, joint), found.decision_function(p_y, joint))
+    over[1] = 1.00001
+    with pytest.raises(eh.InputError, match="row 1 has"):
+        eh.learn_rule(y, group, over, joint, criterion="dp", tolerance=0.1)
+
+
 @pytest.mark.parametrize("share", [1e-3, 1e-6])
 def test_a_group_with_a_tiny_prior_is_held_to_its_bound(share):
     """Densities are up to a million then; the rule's numbers are still those of its decisions."""

@@ -20,6 +20,7 @@ from evenhand.auxiliary import Layout, Target, certain, frozen_classes
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.inputs import FloatArray
 from evenhand.progress import progress
+from evenhand.recalibration import Recalibration
 from evenhand.sample import Rows, Sample, take_rows
 
 FEWEST_HELD_OUT = 2
@@ -237,16 +238,18 @@ class Models:
     auxiliaries: dict[str, Any]
     layouts: dict[str, Layout]
     targets: dict[str, Target]
+    recalibration: Recalibration | None = None
 
     def probabilities(self, X: Any, codes: Mapping[str, NDArray[np.intp]]) -> tuple[FloatArray, dict[str, FloatArray]]:
         """Return p_y and p_group; the latter from the groups themselves where their codes are given."""
         p_y = class_probabilities(self.estimator, X, self.classes)[:, self.positive_index]
         if codes:
             return p_y, {name: certain(target, codes[name], p_y) for name, target in self.targets.items()}
-        return p_y, {
+        p_group = {
             name: layout.arrange(class_probabilities(self.auxiliaries[name], X, layout.classes))
             for name, layout in self.layouts.items()
         }
+        return (p_y, p_group) if self.recalibration is None else self.recalibration.apply(p_y, p_group)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from evenhand.errors import InputError
 Missing = Literal["raise", "ignore"]
 FloatArray = NDArray[np.float64]
 DEFAULT_ATTRIBUTE = "group"
+EDGE_SLACK = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +247,10 @@ def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tup
 
 
 def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...] | None = None) -> FloatArray:
-    """Return probabilities as contiguous float64, after checking that each is a number in [0, 1]."""
+    """Return probabilities as contiguous float64, after checking that each is a number in [0, 1].
+
+    What rounding took over the edge, as in a sum of single-precision columns, is set to the edge.
+    """
     array = as_float_array(p, what)
     if shape is not None and (
         array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True))
@@ -256,7 +260,9 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
             " (pass the positive class's column, predict_proba(X)[:, 1])" if array.ndim == 2 and len(shape) == 1 else ""
         )
         raise InputError(f"{what} must have shape {wanted}; got {array.shape}{hint}.")
-    bad = ~((array >= 0.0) & (array <= 1.0))
+    if ((array >= 0.0) & (array <= 1.0)).all():
+        return array
+    bad = ~((array >= -EDGE_SLACK) & (array <= 1.0 + EDGE_SLACK))
     if bad.any():
         where = int(np.argmax(bad.reshape(len(array), -1).any(axis=1)))
         value = array.reshape(len(array), -1)[where]
@@ -264,7 +270,7 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
             f"{what} must hold probabilities between 0 and 1; row {where} has {value.tolist()}"
             f" ({int(bad.sum())} such values)."
         )
-    return array
+    return np.clip(array, 0.0, 1.0)
 
 
 def as_float_array(values: Any, what: str) -> FloatArray:

@@ -270,8 +270,9 @@ class Rule:
         out = np.empty(len(p))
         bad = self._evaluate(form, p, columns, out)
         if bad >= 0:
-            self._read(p_y, p_group)
-            raise InputError(f"Row {bad} of the probabilities cannot be used.")
+            # Either this raises, or rounding took some over the edge and they are set to it.
+            columns = self._read(p_y, p_group)
+            self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
         return out
 
     def _evaluate(self, form: LinearForm, p: FloatArray, columns: Mapping[str, FloatArray], out: FloatArray) -> int:

@@ -162,6 +162,18 @@ def test_ensembles_frozen_models_and_labels_of_any_kind(data, tmp_path):
         assert found["label"].tolist() == fair.predict(data.X).tolist()
 
 
+@pytest.mark.parametrize("criterion", ["dp", "eo"])
+@pytest.mark.parametrize("base", [LogisticRegression(), HistGradientBoostingClassifier(max_iter=10)], ids=repr)
+def test_corrected_probabilities_are_corrected_in_the_graph_too(base, criterion, data, tmp_path):
+    groups = {"A": data.group, "B": np.where(data.X[:, 0] > 0, "x", np.where(data.X[:, 1] > 0, "y", "z"))}
+    fair = eh.FairClassifier(base, criterion=criterion, tolerance=0.3, recalibrate=True, random_state=0)
+    fair.fit(data.X, data.y, sensitive_features=groups)
+    assert classifier_to_onnx(fair, tmp_path / "fair.onnx", data.X).margin_difference < 1e-9
+    found = run(tmp_path / "fair.onnx", {"X": data.X})
+    assert found["label"].tolist() == fair.predict(data.X).tolist()
+    np.testing.assert_allclose(found["probability"], fair.predict_proba(data.X)[:, 1], rtol=0, atol=1e-12)
+
+
 def test_missing_values_and_categories_take_the_branches_that_they_take_in_python(data, tmp_path):
     rng = np.random.default_rng(0)
     X = np.column_stack([data.X[:, 0], rng.integers(-5, 35, ROWS) * 3.0, data.X[:, 1]])

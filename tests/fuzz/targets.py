@@ -216,6 +216,7 @@ def classifiers(rng: Generator) -> None:
         "criterion": choose(rng, ("dp", "eo", *ODD_VALUES)), "tolerance": choose(rng, (0.1, 0.5, *ODD_NUMBERS)),
         "cv": choose(rng, (2, 0.5, None, 1, -1, 2.0, 10**6, "x")), "ensemble": choose(rng, (False, True, "x")),
         "costs": choose(rng, (None, None, (1.0, 3.0), (-1.0, 1.0), "x")), "search": Directions(8),
+        "recalibrate": choose(rng, (False, True, "x")),
     }  # fmt: skip
     try:
         fair = eh.FairClassifier(LogisticRegression(), **{k: v for k, v in options.items() if rng.random() < 0.5})

@@ -141,6 +141,7 @@ OPTIONS = {
     "hold-out": {"cv": 0.4},
     "splitter": {"cv": StratifiedKFold(3)},
     "seeded by a generator": {"random_state": np.random.RandomState(3)},
+    "recalibrated": {"recalibrate": True},
     "costs": {"costs": {"false_positive": 1.0, "false_negative": 2.0}},
     "search object": {"search": eh.Directions()},
     "confidence": {"criterion": "dp", "tolerance": 0.9, "confidence": 0.9},

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand.classifier import FairClassifier
 from evenhand.errors import DisagreementError, InputError
-from evenhand.export.onnx_graph import Graph, add_rule, require
+from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
 from evenhand.inputs import FloatArray
 from evenhand.rule import Rule, class_array
@@ -162,9 +162,12 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
         found = graph.probabilities(models.auxiliaries[name], layout.classes)
         groups[name] = graph.arranged(found, layout)
         joint[name] = layout.joint
+    decisive = probability
+    if models.recalibration is not None:
+        decisive, groups = add_recalibration(graph, models.recalibration, probability, groups, joint)
     classes = fair.classes_.tolist()
     labels = [classes[1 - models.positive_index], classes[models.positive_index]]
-    add_rule(graph, fair.rule_, probability, groups, joint, labels)
+    add_rule(graph, fair.rule_, decisive, groups, joint, labels)
     graph.output("probability", probability, graph.onnx.TensorProto.DOUBLE, ["rows"])
     model = graph.finish({"evenhand.rule": fair.rule_.to_json()})
     margin = fair.rule_.decision_function(p_y, p_group or None)

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from evenhand._version import __version__
 from evenhand.errors import InputError, MissingExtraError
+from evenhand.recalibration import FLOOR, product_pairs
 
 if TYPE_CHECKING:
+    from evenhand.recalibration import Recalibration
     from evenhand.rule import Rule
 
 ML = "ai.onnx.ml"
@@ -101,6 +103,48 @@ class Graph:
         helper.set_model_props(model, dict(metadata))
         self.onnx.checker.check_model(model)
         return model
+
+
+def add_recalibration(
+    graph: Graph, correction: Recalibration, p_y: str, p_group: Mapping[str, str], joint: Mapping[str, bool]
+) -> tuple[str, dict[str, str]]:
+    """Add the correction of all models' probabilities; return the edges of the corrected ones."""
+
+    def whole(*values: int) -> str:
+        return graph.constant(np.array(values, dtype=np.int64))
+
+    def columns(edge: str, first: int, last: int) -> Any:
+        return graph.add("Slice", edge, whole(first), whole(last), whole(1))
+
+    column = graph.add("Reshape", p_y, whole(-1, 1))
+    tables = {"": graph.add("Concat", graph.add("Sub", graph.constant(1.0), column), column, axis=1)}
+    weights = {"": correction.label_weights, **correction.group_weights}
+    for name, edge in p_group.items():
+        tables[name] = graph.add("Reshape", edge, whole(-1, weights[name].shape[1]))
+    logs = {name: graph.add("Log", graph.add("Max", edge, graph.constant(FLOOR))) for name, edge in tables.items()}
+    ratios = [
+        graph.add("Sub", columns(log, 1, weights[name].shape[1]), columns(log, 0, 1)) for name, log in logs.items()
+    ]
+    scores = graph.add("Concat", *ratios, axis=1)
+    standard = graph.add(
+        "Div", graph.add("Sub", scores, graph.constant(correction.centre)), graph.constant(correction.scale)
+    )
+    first, second = (
+        graph.add("Gather", standard, whole(*pair), axis=1) for pair in product_pairs(len(correction.scale))
+    )
+    products = graph.add("Mul", first, second)
+    features = graph.add("Concat", standard, products, axis=1)
+    found = {}
+    for name, log in logs.items():
+        shift = graph.add("Add", log, graph.constant(weights[name][0]))
+        logits = graph.add("Add", shift, graph.add("MatMul", features, graph.constant(weights[name][1:])))
+        found[name] = graph.add("Softmax", logits, axis=1)
+    corrected = graph.add("Reshape", columns(found.pop(""), 1, 2), whole(-1))
+    shapes = {name: (-1, 2, weights[name].shape[1] // 2) for name in found if joint[name]}
+    return corrected, {
+        name: graph.add("Reshape", edge, whole(*shapes[name])) if name in shapes else edge
+        for name, edge in found.items()
+    }
 
 
 def add_rule(

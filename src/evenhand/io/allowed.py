@@ -33,6 +33,7 @@ _EVENHAND = {
     "models._estimator": ("Head",),
     "models.mlp": ("MLP",),
     "models.resnet": ("ResNet18",),
+    "recalibration": ("Recalibration",),
     "sample": ("SensitiveColumns",),
     "search.certified": ("Certified",),
     "search.directions": ("Directions",),

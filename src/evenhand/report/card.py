@@ -234,12 +234,15 @@ def _kind(model: Any) -> str:
 
 
 def _cross_fitting(fair: FairClassifier) -> str:
+    corrected = " Their probabilities were corrected by what all models say together." if fair.recalibrate else ""
     if fair.cv is None:
-        return "The models were trained before, on other rows."
+        return f"The models were trained before, on other rows.{corrected}"
     if isinstance(fair.cv, float):
-        return f"{100 * fair.cv:g}% of the rows were held out for the rule; the models are trained on the rest."
+        share = f"{100 * fair.cv:g}%"
+        return f"{share} of the rows were held out for the rule; the models are trained on the rest.{corrected}"
     folds = f" in {fair.cv} folds" if isinstance(fair.cv, int) else ""
-    return f"Cross-fitted{folds}: the rule was learnt from the probabilities of models that had not seen the row."
+    learnt = "the rule was learnt from the probabilities of models that had not seen the row."
+    return f"Cross-fitted{folds}: {learnt}{corrected}"
 
 
 def _caveats(summary: Mapping[str, Any], report: Mapping[str, Any]) -> list[str]:
