@@ -119,7 +119,8 @@ def outcomes(name: str, model: str) -> Found:
         for criterion, kept in found.items():
             for way, title in WAYS.items():
                 for method in every:
-                    if split.seed < method.at_most and (way == "holdout" or method.large):
+                    wanted = criterion in method.criteria and split.seed < method.at_most
+                    if wanted and (way == "holdout" or method.large):
                         run = partial(method.run, getattr(split, way), criterion, ASKED, split.seed)
                         key = f"{method.name}, {title}"
                         points = once(name, model, split, criterion, key, run)
@@ -229,7 +230,7 @@ def print_times(name: str, model: str) -> None:
             seconds(CERTIFIED, way)
             unit = seconds(CERTIFIED, way)
             for method in methods():
-                if way == "crossfit" and not method.large:
+                if criterion not in method.criteria or (way == "crossfit" and not method.large):
                     continue
                 fit, predict = unit if method is CERTIFIED else seconds(method, way)
                 rows.append(
@@ -264,7 +265,7 @@ def draw(name: str, model: str, found: Found) -> None:
         {"criterion": CRITERIA[criterion], "method": method, "gap": float(gap), "accuracy": float(accuracy)}
         for criterion, by_method in found.items()
         for method, kept in by_method.items()
-        if not method.endswith(WAYS["holdout"]) or method.startswith(CERTIFIED.name)
+        if not method.endswith(WAYS["holdout"]) or method == f"{CERTIFIED.name}, {WAYS['holdout']}"
         for gap, accuracy in zip(
             np.nanmean(kept.gap, axis=0), np.nanmean(kept.accuracy, axis=0), strict=True
         )

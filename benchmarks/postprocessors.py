@@ -54,6 +54,7 @@ class PostProcessor:
 
     ``large`` says whether it is fast enough to be run on tens of thousands of cross-fitted rows, too, and
     ``at_most`` on how many splits it is run if it is slow.
+    ``criteria`` are those that it knows.
     """
 
     name: str
@@ -62,6 +63,7 @@ class PostProcessor:
     random: bool = False
     large: bool = True
     at_most: int = sys.maxsize
+    criteria: tuple[str, ...] = tuple(CRITERIA)
 
     def run(self, evidence: Evidence, criterion: str, tolerances: tuple[float, ...], seed: int) -> Run:
         """Fit on the one part of the evidence and decide on the other."""
@@ -167,27 +169,34 @@ def fit_oxonfair(
     return deciders
 
 
-def fit_aif360(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
-    """Learn AIF360's reject option, or its equalized odds, which takes no tolerance: one serves all."""
-    worse = int(np.argmin([np.mean(learn.p_y[learn.group == group] > 0.5) for group in (0, 1)]))
-    groups = {"unprivileged_groups": [{"group": worse}], "privileged_groups": [{"group": 1 - worse}]}
-    truth = _labelled(learn, learn.y)
-    predicted = _labelled(learn, learn.p_y > 0.5)
-    if criterion == "eo":
-        fair = EqOddsPostprocessing(seed=0, **groups).fit(truth, predicted)
-        fitted = dict.fromkeys(tolerances, fair)
-    else:
-        fitted = {
-            tolerance: RejectOptionClassification(metric_ub=tolerance, metric_lb=-tolerance, **groups).fit(
-                truth, predicted
-            )
-            for tolerance in tolerances
-        }
-    _forget_metrics()
-    return {
-        tolerance: lambda rows, seed, fair=fair: fair.predict(_labelled(rows, rows.p_y > 0.5)).labels.ravel()
-        for tolerance, fair in fitted.items()
+def fit_reject_option(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
+    """Learn AIF360's reject option: a threshold, and a band around it in which the group decides."""
+    fitted = {
+        tolerance: RejectOptionClassification(metric_ub=tolerance, metric_lb=-tolerance, **_two_groups(learn)).fit(
+            _labelled(learn, learn.y), _labelled(learn, learn.p_y > 0.5)
+        )
+        for tolerance in tolerances
     }
+    _forget_metrics()
+    return {tolerance: partial(_decide_aif360, fair) for tolerance, fair in fitted.items()}
+
+
+def fit_flips(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
+    """Learn AIF360's equalized odds, which flips decisions at random; it takes no tolerance, so one serves all."""
+    fair = EqOddsPostprocessing(seed=0, **_two_groups(learn))
+    fair.fit(_labelled(learn, learn.y), _labelled(learn, learn.p_y > 0.5))
+    _forget_metrics()
+    return dict.fromkeys(tolerances, partial(_decide_aif360, fair))
+
+
+def _decide_aif360(fair: Any, rows: Rows, seed: int) -> Decisions:
+    return np.asarray(fair.predict(_labelled(rows, rows.p_y > 0.5)).labels.ravel())
+
+
+def _two_groups(learn: Rows) -> dict[str, list[dict[str, int]]]:
+    """Return AIF360's names of the groups: the one that is selected less is unprivileged."""
+    less = int(np.argmin([np.mean(learn.p_y[learn.group == group] > 0.5) for group in (0, 1)]))
+    return {"unprivileged_groups": [{"group": less}], "privileged_groups": [{"group": 1 - less}]}
 
 
 def _forget_metrics() -> None:
@@ -257,6 +266,9 @@ POST_PROCESSORS = (
         needs_group=True,
         large=False,
     ),
-    PostProcessor("AIF360", fit_aif360, needs_group=True, random=True, large=False, at_most=5),
+    PostProcessor(
+        "AIF360 reject option", fit_reject_option, needs_group=True, large=False, at_most=5, criteria=("dp",)
+    ),
+    PostProcessor("AIF360 equalized odds", fit_flips, needs_group=True, random=True, criteria=("eo",)),
     PostProcessor("fairlearn ThresholdOptimizer", fit_threshold_optimizer, needs_group=True, random=True),
 )
