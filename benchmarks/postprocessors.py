@@ -34,6 +34,7 @@ from evenhand.recalibration import Recalibration
 
 Decide = Callable[[Rows, int], Decisions]
 Fit = Callable[[Rows, str, tuple[float, ...]], Mapping[float, Decide | None]]
+FREE_THRESHOLD = {"dp": eh.DemographicParity() & eh.SelectionBudget(upper=1.0)}
 WORKER = Path(__file__).with_name("error_parity_worker.py")
 
 logging.getLogger("oxonfair").setLevel(logging.ERROR)
@@ -81,7 +82,7 @@ class PostProcessor:
 
 
 def fit_evenhand(
-    learn: Rows, criterion: str, tolerances: tuple[float, ...], *, known: bool = False, **options: Any
+    learn: Rows, criterion: str | eh.Criterion, tolerances: tuple[float, ...], *, known: bool = False, **options: Any
 ) -> dict[float, Decide | None]:
     """Learn evenhand's rules; ``known`` gives them the attribute itself instead of its probabilities."""
     found = eh.frontier(
@@ -94,6 +95,11 @@ def fit_evenhand(
         return rule.decide(rows.p_y, _known(rows) if known else rows.joint)
 
     return {t: partial(decide, rules[t]) if t in rules else None for t in tolerances}
+
+
+def fit_free_threshold(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
+    """Learn evenhand's rules with a threshold that is free, too: a bound on the selection rate that binds nothing."""
+    return fit_evenhand(learn, FREE_THRESHOLD[criterion], tolerances)
 
 
 def fit_recalibrated(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
@@ -255,8 +261,15 @@ def _not_here(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dic
 CERTIFIED = PostProcessor("evenhand, certified", fit_evenhand)
 POST_PROCESSORS = (
     CERTIFIED,
+    PostProcessor("evenhand, certified, free threshold", fit_free_threshold, criteria=tuple(FREE_THRESHOLD)),
     PostProcessor("evenhand, certified, recalibrated", fit_recalibrated),
     PostProcessor("evenhand, 360 directions (Algorithm 3)", partial(fit_evenhand, search="directions"), large=False),
+    PostProcessor(
+        "evenhand, 3,000 lines (Algorithm 2)",
+        partial(fit_evenhand, search=eh.Lines(m=3000), random_state=0),
+        large=False,
+        criteria=("eo",),
+    ),
     PostProcessor("plug-in LP (LinearPost's)", partial(fit_evenhand, search="dual", evidence="model")),
     PostProcessor("OxonFair, inferred groups", partial(fit_oxonfair, use_fast=True)),
     PostProcessor("OxonFair, soft inferred groups", partial(fit_oxonfair, use_fast=False), large=False),
