@@ -179,6 +179,21 @@ def test_every_criterion_on_rates_can_be_asked_for():
     assert decided.mean() <= 0.3 + 1e-9
 
 
+def test_a_budget_without_bounds_frees_the_threshold():
+    """The probabilities are squared, so a half is told as a quarter, a margin of -1/2: that is where the threshold is."""
+    y, a, p_y, joint = draw(4, 3000)
+    given = (y, a, p_y**2, joint.sum(axis=1))
+    parity = eh.DemographicParity(tolerance=0.05)
+    fixed = eh.learn_rule(*given, criterion=parity)
+    free = eh.learn_rule(*given, criterion=parity & eh.SelectionBudget())
+    truth = eh.learn_rule(y, a, p_y, joint.sum(axis=1), criterion=parity)
+    assert free.solution_.utility > fixed.solution_.utility + 0.01
+    assert free.solution_.utility > truth.solution_.utility - 0.005
+    assert free.terms[1].name == "rate(everyone)"
+    assert free.terms[1].z == pytest.approx(-0.5, abs=0.2)
+    assert gaps("demographic_parity", y, a, free.decide(*given[2:])) <= 0.05
+
+
 def test_several_attributes_must_each_meet_the_criterion_and_may_be_crossed():
     rng = np.random.default_rng(0)
     n = 600

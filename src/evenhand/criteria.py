@@ -302,6 +302,9 @@ class MinimumRate(Criterion):
 class SelectionBudget(Criterion):
     """The share of positive decisions is between ``lower`` and ``upper``: of everyone, or of each group.
 
+    Without bounds it constrains nothing, and frees the rule's threshold: ``criterion & SelectionBudget()`` decides by
+    ``margin - z.g > c`` with the best c, which is not 0 where p(Y|x) is off.
+
     Parameters
     ----------
     lower, upper : float, default=0, 1
