@@ -180,7 +180,7 @@ def test_every_criterion_on_rates_can_be_asked_for():
 
 
 def test_a_budget_without_bounds_frees_the_threshold():
-    """The probabilities are squared, so a half is told as a quarter, a margin of -1/2: that is where the threshold is."""
+    """Squared probabilities tell a half as a quarter, a margin of -1/2: that is where the threshold has to be."""
     y, a, p_y, joint = draw(4, 3000)
     given = (y, a, p_y**2, joint.sum(axis=1))
     parity = eh.DemographicParity(tolerance=0.05)
