@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,7 @@ TESTS = {
     "search/dual.py": ["tests/search/test_algorithms.py"],
     "search/closest.py": ["tests/search/test_algorithms.py", "tests/test_learn.py"],
     "search/certified.py": ["tests/search/test_certified.py"],
+    "search/local.py": ["tests/search/test_certified.py", "tests/search/test_algorithms.py"],
     "search/_kernels.py": ["tests/search/test_kernels.py", "tests/search/test_certified.py"],
 }
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -136,28 +138,38 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=12, help="mutants of each file, drawn at random; 0 is all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=300.0, help="a mutant that takes longer counts as noticed")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants that are tested at the same time")
     options = parser.parse_args()
     killed = total = 0
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory)
-        shutil.copytree(ROOT / "src" / "evenhand", place / "evenhand", ignore=shutil.ignore_patterns("__pycache__"))
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(options.jobs) as pool:
+        places = [Path(directory) / str(job) for job in range(options.jobs)]
+        for place in places:
+            shutil.copytree(ROOT / "src" / "evenhand", place / "evenhand", ignore=shutil.ignore_patterns("__pycache__"))
         for file in options.file or TESTS:
-            if not survives(place, file, (place / "evenhand" / file).read_text(), 900.0):
+            source = (ROOT / "src" / "evenhand" / file).read_text()
+            started = time.monotonic()
+            if not all(pool.map(lambda place: survives(place, file, source, 900.0), places)):  # noqa: B023
                 print(f"{file}: its tests fail without any change")
                 return 2
-            found = mutants((place / "evenhand" / file).read_text())
+            found = mutants(source)
             drawn = random.Random(options.seed).sample(found, min(options.sample or len(found), len(found)))
-            lines = (place / "evenhand" / file).read_text().splitlines()
-            alive = 0
-            started = time.monotonic()
-            for line, kind, source in sorted(drawn, key=lambda mutant: mutant[0]):
-                total += 1
-                if survives(place, file, source, options.seconds):
-                    alive += 1
+            drawn.sort(key=lambda mutant: mutant[0])
+            free = list(places)
+
+            def alive(mutant: tuple[int, str, str], free: list[Path] = free, file: str = file) -> bool:
+                place = free.pop()
+                try:
+                    return survives(place, file, mutant[2], options.seconds)
+                finally:
+                    free.append(place)
+
+            lines, survivors = source.splitlines(), 0
+            for (line, kind, _), survived in zip(drawn, pool.map(alive, drawn), strict=True):
+                survivors += survived
+                if survived:
                     print(f"{file}:{line}: {kind} survives: {lines[line - 1].strip()}", flush=True)
-                else:
-                    killed += 1
-            print(f"{file}: {len(drawn) - alive} of {len(drawn)} killed (of {len(found)} possible), "
+            killed, total = killed + len(drawn) - survivors, total + len(drawn)
+            print(f"{file}: {len(drawn) - survivors} of {len(drawn)} killed (of {len(found)} possible), "
                   f"{time.monotonic() - started:.0f} s", flush=True)  # fmt: skip
     print(f"{killed} of {total} mutants killed")
     return 0
