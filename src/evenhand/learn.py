@@ -321,7 +321,7 @@ def _infeasible(setting: Setting, problem: Problem, step: int, tolerance: float,
     if not result.proven:
         return InfeasibleError(
             f"The search found no rule within tolerance {tolerance:g}, but has not proven that there is none:"
-            " use search='certified', or give it a larger budget.",
+            " loosen it, or let search=Certified(max_seconds=...) look for longer.",
         )
     if not moving.any():
         return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")

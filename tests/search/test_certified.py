@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, Lines, NoRule, Problem
+from evenhand.search.certified import _faces, _parts
 from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
 from problems import KINDS, random_problem
 
@@ -71,6 +72,17 @@ def test_every_face_is_searched_without_help_from_the_local_search(k, monkeypatc
         found = Certified(max_seconds=None).solve(problem)[0]
         assert found.utility == pytest.approx(1.0)
         assert found.z[axis] == pytest.approx(far, abs=1.0)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 6, 8, 40])
+def test_the_parts_of_a_face_are_not_too_many_and_cover_it(k):
+    for centre, radius in _faces(k):
+        parts = _parts(centre, radius)
+        sides = radius > 0.0
+        assert len(parts) == 2 ** min(k, 6)
+        assert len({tuple(middle) for middle, _ in parts}) == len(parts)
+        assert all((np.abs(middle - centre) + half <= radius).all() for middle, half in parts)
+        assert sum(np.prod(half[sides]) for _, half in parts) == pytest.approx(np.prod(radius[sides]))
 
 
 @settings(max_examples=60)

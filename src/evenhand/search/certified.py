@@ -32,12 +32,14 @@ LOCAL_SECONDS = 0.5
 COARSE_GAPS = (0.064, 0.016, 0.004)
 SHARE_FOR_COARSE_GAPS = 0.3
 BOXES_A_ROUND = 16
+SIDES_HALVED_AT_ONCE = 6
 LEAF_SIZE = {2: 16, 3: 8}
 LEAF_SIZE_BEYOND = 6
 MEETING_SIZE = {2: 4096, 3: 32}
 MEETING_SIZE_BEYOND = 20
 DEPTH_OF_BUNDLES = {2: 5, 3: 7}
 DEPTH_OF_BUNDLES_BEYOND = 8
+MOST_DIMENSIONS_WITH_BUNDLES = 8
 FIRST_GUESS = 0.2
 
 
@@ -299,10 +301,16 @@ def _faces(k: int) -> list[_Box]:
 
 
 def _parts(centre: FloatArray, radius: FloatArray) -> list[_Box]:
-    """Return the box's 2^K parts, halved along every side that it has."""
-    half = 0.5 * radius
-    signs = [(-1.0, 1.0) if size > 0.0 else (0.0,) for size in radius]
-    return [(centre + half * np.array(corner), half) for corner in itertools.product(*signs)]
+    """Return the box's 2^K parts, halved along every side that it has, but for the many sides of many dimensions."""
+    halved = np.flatnonzero(radius > 0.0)[:SIDES_HALVED_AT_ONCE]
+    half = radius.copy()
+    half[halved] *= 0.5
+    found = []
+    for signs in itertools.product((-1.0, 1.0), repeat=len(halved)):
+        middle = centre.copy()
+        middle[halved] += half[halved] * signs
+        found.append((middle, half))
+    return found
 
 
 def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -318,7 +326,9 @@ def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 def _bundles_of(planes: FloatArray, n_coordinates: int) -> tuple[NDArray[np.int32], FloatArray]:
     """Return, for each face, the bundle of each plane and the directions of the bundles, a tree of them."""
-    deepest = DEPTH_OF_BUNDLES.get(n_coordinates - 1, DEPTH_OF_BUNDLES_BEYOND)
+    k = n_coordinates - 1
+    # In many dimensions hardly any directions are alike, and looking for them takes longer than the search has.
+    deepest = DEPTH_OF_BUNDLES.get(k, DEPTH_OF_BUNDLES_BEYOND) if k <= MOST_DIMENSIONS_WITH_BUNDLES else 0
     depth = int(np.clip(np.log2(max(1, len(planes)) / _kernels.ROWS_A_BUNDLE), 0, deepest))
     codes = np.zeros((n_coordinates, len(planes)), dtype=np.int32)
     directions = np.zeros((n_coordinates, 2 << depth, n_coordinates))

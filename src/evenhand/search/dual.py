@@ -26,6 +26,8 @@ from scipy.optimize import linprog
 from evenhand.inputs import FloatArray
 from evenhand.search.problem import NoRule, Problem, Solution, conclude
 
+ROWS_ON_BOTH_SIDES = 8
+
 
 @dataclass(frozen=True)
 class PlugIn:
@@ -104,14 +106,17 @@ def _nearby_cell(problem: Problem, step: int, z: FloatArray) -> FloatArray:
     tight = tight[np.abs(problem.contrasts[tight]).max(axis=1, initial=0.0) > 0.0]
     if tight.size == 0:
         return z
-    _, first = np.unique(np.round(problem.contrasts[tight], 9), axis=0, return_index=True)
-    rows = tight[np.sort(first)][: problem.dimension]
+    _, distinct = np.unique(np.round(problem.contrasts[tight], 9), axis=0, return_index=True)
+    rows = tight[np.sort(distinct)][: problem.dimension]
+    open_rows = np.ones(len(level), dtype=bool)
+    open_rows[tight] = False
     best, best_rank = z, (np.inf, np.inf)
-    for sides in itertools.product((-1.0, 1.0), repeat=len(rows)):
-        away = np.linalg.lstsq(problem.contrasts[rows], np.array(sides), rcond=None)[0]
+    # Every choice of sides for the first rows; of many rows, the others stay on one side.
+    for first in itertools.product((-1.0, 1.0), repeat=min(len(rows), ROWS_ON_BOTH_SIDES)):
+        sides = np.ones(len(rows))
+        sides[: len(first)] = first
+        away = np.linalg.lstsq(problem.contrasts[rows], sides, rcond=None)[0]
         slope = -(problem.contrasts @ away)
-        open_rows = np.ones(len(level), dtype=bool)
-        open_rows[tight] = False
         meets = open_rows & (level * slope < 0.0)
         room = float((-level[meets] / slope[meets]).min(initial=2.0))
         candidate = z + 0.5 * room * away

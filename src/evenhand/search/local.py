@@ -13,6 +13,7 @@ from evenhand.search.problem import Problem
 from evenhand.search.sweep import Best, sweep_line
 
 ROWS_FOR_THE_DUAL = 4_000
+ENTRIES_FOR_THE_DUAL = 200_000
 FRUITLESS_ROUNDS = 3
 
 
@@ -54,8 +55,9 @@ def _round_of_directions(problem: Problem, start: FloatArray, rng: np.random.Gen
 
 def _dual_starts(problem: Problem, rng: np.random.Generator) -> list[FloatArray]:
     """Return the plug-in optimum of a sample of the rows, for the strictest and the loosest step."""
-    n = len(problem.margin)
-    rows = np.arange(n) if n <= ROWS_FOR_THE_DUAL else np.sort(rng.choice(n, ROWS_FOR_THE_DUAL, replace=False))
+    n, n_constraints = problem.effects.shape
+    most = min(ROWS_FOR_THE_DUAL, max(1, ENTRIES_FOR_THE_DUAL // max(1, n_constraints)))
+    rows = np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
     assert problem.weight is not None
     weight = problem.weight[rows]
     if weight.sum() <= 0.0:
