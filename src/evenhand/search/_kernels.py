@@ -93,11 +93,13 @@ def sweep(order, turns, start, low, high, lower, upper, best_utility, best_posit
     values = state[1:]
     looking = closest[0] > -np.inf
     previous = low
+    # On a segment rounding is relative to its length; on a whole line every scale is there.
+    length = high - low if high - low < np.inf else 0.0
     for j in range(order.shape[0] + 1):
         # The cell between `previous` and the next turn.
         last = j == order.shape[0]
         ahead = high if last else turns[order[j], 0]
-        middle, wide = _middle(previous, ahead)
+        middle, wide = _middle(previous, ahead, length)
         if wide:
             step = first_step_met(values, lower, upper)
             utility = state[0]
@@ -122,7 +124,7 @@ def sweep(order, turns, start, low, high, lower, upper, best_utility, best_posit
 
 
 @njit(cache=True, nogil=True)
-def _middle(previous, ahead):
+def _middle(previous, ahead, length):
     """Return a point strictly between two breakpoints (either may be infinite), and whether there is room."""
     if np.isinf(previous) and np.isinf(ahead):
         return 0.0, True
@@ -130,7 +132,7 @@ def _middle(previous, ahead):
         return ahead - max(1.0, abs(ahead)), True
     if np.isinf(ahead):
         return previous + max(1.0, abs(previous)), True
-    return 0.5 * (previous + ahead), ahead - previous > RESOLUTION * max(abs(previous), abs(ahead))
+    return 0.5 * (previous + ahead), ahead - previous > RESOLUTION * max(abs(previous), abs(ahead), length)
 
 
 @njit(cache=True, nogil=True)
@@ -599,20 +601,20 @@ def _enumerate_cells(
     depth = 0
     while depth >= 0:
         if depth == count:
+            # The deepest point may be on the box's side, where rows that are sure inside are not, or at t = 0, which
+            # is no rule. It can move by half its depth in every coordinate and stay in its cell.
+            room = np.inf
+            for p in range(count):
+                value = offsets[p]
+                size = 0.0
+                for j in range(dimension):
+                    value += normals[p, j] * points[depth, j]
+                    size += abs(normals[p, j])
+                room = min(room, value / size)
             candidate[:] = centre
             for j in range(dimension):
-                candidate[free[j]] += points[depth, j]
-            if radius[0] > 0.0:
-                # A cell that reaches to infinity may be deepest there, at t = 0; a rule is a little nearer.
-                room = 2.0 * radius[0]
-                for p in range(count):
-                    value = offsets[p]
-                    size = 0.0
-                    for j in range(dimension):
-                        value += normals[p, j] * points[depth, j]
-                        size += abs(normals[p, j])
-                    room = min(room, value / size)
-                candidate[0] = max(candidate[0], 0.5 * room)
+                limit = half[j] - min(0.5 * room, half[j])
+                candidate[free[j]] += min(limit, max(-limit, points[depth, j]))
             if candidate[0] > 0.0:
                 _offer(states[depth, 1:], states[depth, 0], candidate, lower, upper, best_utility, best_point)
             depth -= 1
@@ -755,7 +757,7 @@ def _bundled(
             value += v * centre[j]
             reach += abs(v) * radius[j]
         inverse = 1.0 / reach
-        apart = 1e-9
+        apart = 1e-9 + 1e-15 * inverse
         for j in range(len(coordinates)):
             apart += abs(planes[i, j] * radius[j] * inverse - shape[b, j])
         price = weight * planes[i, first]
@@ -764,8 +766,8 @@ def _bundled(
         helpful = max(price, 0.0)
         place = value * inverse + 1.0
         turns[b, 0] += price
-        turns[b, int(max(0.0, 0.5 * BINS * (place - apart)))] += helpful - price
-        turns[b, int(min(1.0 * BINS, 0.5 * BINS * (place + apart) + 1.0))] -= helpful
+        turns[b, int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place - apart))))] += helpful - price
+        turns[b, int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place + apart) + 1.0)))] -= helpful
     total = 0.0
     for b in range(bundles):
         running = 0.0
@@ -815,16 +817,44 @@ def _infeasible(
 
 @njit(cache=True, nogil=True)
 def _side_to_halve(planes, coordinates, rows, count, radius, shares):
-    """Return the side of a box that its open rows owe most of their reach to: halving it decides the most of them."""
+    """Return the side of a box that its open rows owe most of their reach to: halving it decides the most of them.
+
+    Rows that the box is tiny for do not count: they meet in it, and smaller boxes would be cut by all of them.
+    """
     shares[:] = 0.0
-    for position in range(0, count, max(1, count // ROWS_FOR_SHARES)):
+    stride = max(1, count // ROWS_FOR_SHARES)
+    while True:
+        for position in range(0, count, stride):
+            i = rows[position]
+            reach = 0.0
+            largest = 0.0
+            for j in range(len(coordinates)):
+                part = abs(planes[i, j]) * radius[j]
+                reach += part
+                largest = max(largest, part)
+            if largest >= SMALL_RADIUS:
+                for j in range(len(coordinates)):
+                    shares[j] += abs(planes[i, j]) * radius[j] / reach
+        if stride == 1 or shares.max() > 0.0:
+            return np.argmax(shares)
+        stride = 1
+
+
+@njit(cache=True, nogil=True)
+def _tiny(planes, coordinates, rows, count, radius):
+    """Tell whether a box is tiny for all its open rows: each of its sides is short, or does not matter to them."""
+    shortest = np.inf
+    for j in range(len(coordinates)):
+        if radius[j] > 0.0:
+            shortest = min(shortest, radius[j])
+    if shortest >= SMALL_RADIUS:
+        return False
+    for position in range(count):
         i = rows[position]
-        reach = 0.0
         for j in range(len(coordinates)):
-            reach += abs(planes[i, j]) * radius[j]
-        for j in range(len(coordinates)):
-            shares[j] += abs(planes[i, j]) * radius[j] / reach
-    return np.argmax(shares)
+            if abs(planes[i, j]) * radius[j] >= SMALL_RADIUS:
+                return False
+    return True
 
 
 @njit(cache=True, nogil=True)
@@ -865,7 +895,7 @@ def branch(
         top = height - 1
         start, count = stack_start[top], stack_count[top]
         whole = count < 0
-        if pool.shape[0] < start + 2 * (planes.shape[0] if whole else count):
+        if pool.shape[0] < start + 2 * (planes.shape[0] if whole else count) or stack_count.shape[0] < height + 1:
             return OUT_OF_ROOM, height, nodes, visits
         best_known = np.inf
         for s in range(lower.shape[0]):
@@ -940,7 +970,9 @@ def branch(
                         child_bound[child] = -np.inf
             if child_bound[child] == -np.inf:
                 child_count[child] = 0
-            elif opened <= leaf_size or (child_radius[child].max() < SMALL_RADIUS and opened <= meeting_size):
+                continue
+            tiny = _tiny(planes, coordinates, scratch[child], opened, child_radius[child])
+            if opened <= leaf_size or (tiny and opened <= meeting_size):
                 visits += opened * opened
                 if n_coordinates == 3:
                     _enumerate_plane_cells(
@@ -953,7 +985,7 @@ def branch(
                         child_sums[child], lower, upper, best_utility, best_point, target, left_behind,
                     )  # fmt: skip
                 child_count[child] = 0
-            elif child_radius[child].max() < SMALL_RADIUS:
+            elif tiny:
                 for s in range(lower.shape[0]):
                     left_behind[s] = max(left_behind[s], child_bound[child])
                 child_count[child] = 0

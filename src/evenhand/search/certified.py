@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,8 @@ from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
 from evenhand.search._compiling import notice_of_compilation
 from evenhand.search.local import local_search
-from evenhand.search.problem import NoRule, Problem, Solution, conclude
+from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
+from evenhand.search.reduction import Part, parts_of
 from evenhand.search.sweep import Best
 from evenhand.search.threshold import Threshold
 
@@ -88,15 +91,55 @@ class Certified:
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule for each step of the bounds, and how good any other could be."""
+        parts = parts_of(problem)
+        if parts[0].problem is problem:
+            return self._solve(problem, 1, random_state)
+        found = [
+            replace(self, gap=self.gap / part.utility_scale)._solve(part.problem, len(parts), random_state)
+            for part in parts
+        ]
+        return [_combined(problem, step, parts, of_step) for step, of_step in enumerate(zip(*found, strict=True))]
+
+    def _solve(self, problem: Problem, n_parts: int, random_state: Any) -> list[Solution | NoRule]:
+        """Solve a problem that is one of so many parts; they share the budget evenly."""
         if problem.dimension == 1:
             return Threshold().solve(problem)
         with notice_of_compilation(_kernels.branch):
-            run = _Run(problem, self)
-            run.compile()
-            if problem.dimension > 2:
-                run.start_locally(random_state)
-            run.search()
+            _compile(problem.dimension, problem.effects.shape[1])
+        run = _Run(problem, self, n_parts)
+        if problem.dimension > 2:
+            run.start_locally(random_state)
+        run.search()
         return run.results()
+
+
+def _combined(
+    problem: Problem, step: int, parts: Sequence[Part], found: Sequence[Solution | NoRule]
+) -> Solution | NoRule:
+    """Return the best of what the parts' searches found, as a rule of the whole problem."""
+    nodes = sum(result.nodes for result in found)
+    rules = [(result, part) for result, part in zip(found, parts, strict=True) if isinstance(result, Solution)]
+    unproven = any(isinstance(result, NoRule) and not result.proven for result in found)
+    if not rules:
+        return NoRule(proven=not unproven, nodes=nodes)
+    best, part = max(rules, key=lambda pair: pair[0].utility)
+    bound = np.inf if unproven else max(result.upper_bound for result, _ in rules)
+    return conclude(
+        problem, step, part.original(np.array(best.z)), upper_bound=part.utility_scale * bound, nodes=nodes,
+        seconds=sum(result.seconds for result, _ in rules),
+    )  # fmt: skip
+
+
+@cache
+def _compile(dimension: int, constraints: int) -> None:
+    """Solve a problem of two rows, which compiles what has not been compiled yet: no budget is for that."""
+    toy = Problem(
+        np.array([0.5, -0.5]), np.ones((2, dimension)), np.array([0.5, -0.5]), np.zeros((2, constraints)),
+        np.full(constraints, -1.0), np.full(constraints, 1.0), mixing=np.eye(constraints, dimension),
+    )  # fmt: skip
+    run = _Run(toy, Certified(max_nodes=1, max_seconds=None))
+    run.start_locally(None)
+    run.search()
 
 
 class _Known:
@@ -122,7 +165,7 @@ class _Known:
 class _Run:
     """One search: the planes, the boxes to look at, and what is known so far."""
 
-    def __init__(self, problem: Problem, options: Certified) -> None:
+    def __init__(self, problem: Problem, options: Certified, n_parts: int = 1) -> None:
         self.started = time.perf_counter()
         self.problem, self.options = problem, options
         self.planes, self.scale, self.constant = _planes_of(problem)
@@ -132,17 +175,14 @@ class _Run:
         self.basis = problem.basis
         self.sizes = (LEAF_SIZE.get(k, LEAF_SIZE_BEYOND), MEETING_SIZE.get(k, MEETING_SIZE_BEYOND))
         self.known = _Known(steps, k + 1)
-        self.upper_bound = np.full(steps, np.inf)
+        # Without any constraint, every plane would decide as its gain says.
+        self.upper_bound = np.full(steps, self.constant[0] + np.maximum(self.planes[:, k + 1], 0.0).sum())
         limit = options.max_seconds
-        self.seconds_allowed = (None if k <= 2 else SECONDS_BEYOND) if isinstance(limit, str) else limit
+        allowed = (None if k <= 2 else SECONDS_BEYOND) if isinstance(limit, str) else limit
+        self.seconds_allowed = None if allowed is None else allowed / n_parts
+        self.nodes_allowed = None if options.max_nodes is None else max(1, options.max_nodes // n_parts)
         self.nodes = 0
         self.finished = False
-
-    def compile(self) -> None:
-        """Look at no boxes, which compiles what has not been compiled yet: the budget is not for that."""
-        before = time.perf_counter()
-        _Stack(self).search([], self.known.copy(), 0.0, 1.0)
-        self.started += time.perf_counter() - before
 
     def start_locally(self, random_state: Any) -> None:
         """Let a local search find the first rules: what is better than them is all that is left to look for."""
@@ -184,7 +224,7 @@ class _Run:
             parts = [[part] for part in (*middle, *(part for face in boxes[-2::-1] for part in _parts(*face)))]
             rounds = [parts[start : start + BOXES_A_ROUND] for start in range(0, len(parts), BOXES_A_ROUND)]
             # Counting boxes is only the same every time when one thread counts.
-            workers = 1 if self.options.max_nodes is not None else self.options.n_jobs or os.cpu_count() or 1
+            workers = 1 if self.nodes_allowed is not None else self.options.n_jobs or os.cpu_count() or 1
         stacks = [_Stack(self) for _ in range(workers)]
         self.known.left_behind[:] = -np.inf
         # Within a round the boxes know the same rules, whoever looks at them: threads change nothing but the time.
@@ -220,13 +260,13 @@ class _Run:
         self.upper_bound = np.maximum(np.minimum(self.upper_bound, proven), self.known.utility)
 
     def nodes_left(self) -> int:
-        return 2**62 if self.options.max_nodes is None else max(1, self.options.max_nodes - self.nodes)
+        return 2**62 if self.nodes_allowed is None else max(1, self.nodes_allowed - self.nodes)
 
     def out_of_budget(self, share: float) -> bool:
         limit = self.seconds_allowed
         if limit is not None and time.perf_counter() - self.started > share * limit:
             return True
-        return self.options.max_nodes is not None and self.nodes >= self.options.max_nodes
+        return self.nodes_allowed is not None and self.nodes >= self.nodes_allowed
 
     def results(self) -> list[Solution | NoRule]:
         seconds = time.perf_counter() - self.started
@@ -280,12 +320,18 @@ class _Stack:
             )  # fmt: skip
             run.nodes += nodes
             if code == _kernels.OUT_OF_ROOM:
-                self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
+                self._grow()
             if code == _kernels.DONE:
                 return True
             if run.out_of_budget(share):
                 known.left_behind = np.maximum(known.left_behind, self.bound[:height].max())
                 return False
+
+    def _grow(self) -> None:
+        """Double the room."""
+        for name in ("centre", "radius", "sums", "start", "count", "bound", "guess", "pool"):
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
 
 
 def _faces(k: int) -> list[_Box]:
@@ -315,7 +361,7 @@ def _parts(centre: FloatArray, radius: FloatArray) -> list[_Box]:
 
 def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the planes, the scale that each contrast was divided by, and what is decided whatever z is."""
-    scale = np.array([_scale(column) for column in np.abs(problem.contrasts).T])
+    scale = np.array([_scale(column) for column in problem.contrasts.T])
     rows = np.column_stack([problem.margin, -problem.contrasts / scale, problem.gain, problem.effects])
     constant = np.zeros(1 + problem.effects.shape[1])
     constant[0] = problem.offset
@@ -337,7 +383,6 @@ def _bundles_of(planes: FloatArray, n_coordinates: int) -> tuple[NDArray[np.int3
     return codes, directions
 
 
-def _scale(size: FloatArray) -> float:
+def _scale(contrast: FloatArray) -> float:
     """Return a typical size of a contrast as a power of two: scaling is then exact, and copies of rows move nothing."""
-    positive = size[size > 0.0]
-    return float(2.0 ** np.round(np.log2(np.median(positive)))) if positive.size else 1.0
+    return float(2.0 ** np.round(np.log2(typical_size(contrast))))

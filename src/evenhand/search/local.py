@@ -9,7 +9,7 @@ import numpy as np
 
 from evenhand.inputs import FloatArray
 from evenhand.search.dual import solve_linear_program
-from evenhand.search.problem import Problem
+from evenhand.search.problem import Problem, typical_size
 from evenhand.search.sweep import Best, sweep_line
 
 ROWS_FOR_THE_DUAL = 4_000
@@ -47,7 +47,7 @@ def _current(best: Best, start: FloatArray) -> FloatArray:
 
 
 def _round_of_directions(problem: Problem, start: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
-    scale = 1.0 / np.maximum(np.median(np.abs(problem.contrasts), axis=0), 1e-300)
+    scale = np.array([1.0 / typical_size(column) for column in problem.contrasts.T])
     drawn = rng.normal(size=(2 * problem.dimension, problem.dimension)) * scale
     radial = [start] if np.abs(start).max() > 0.0 else []
     return [*np.diag(scale), *radial, *drawn]

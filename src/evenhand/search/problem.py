@@ -184,6 +184,13 @@ class NoRule:
     nodes: int = 0
 
 
+def typical_size(values: FloatArray) -> float:
+    """Return the median size of the numbers that are not zero; 1 where all are."""
+    sizes = np.abs(values)
+    sizes = sizes[sizes > 0.0]
+    return float(np.median(sizes)) if sizes.size else 1.0
+
+
 class Search(Protocol):
     """Anything that answers a problem, with one result for each step of its bounds."""
 
@@ -204,7 +211,7 @@ def conclude(
 ) -> Solution:
     """Return the solution that z is: its numbers recomputed from its decisions, its status from its bound."""
     utility, values = problem.evaluate(problem.decide(z))
-    resolution = 1e-10 * max(1.0, float(np.abs(problem.gain).sum()))
+    resolution = 1e-10 * float(np.abs(problem.gain).sum())
     if upper_bound <= utility + resolution:
         upper_bound = utility
     if status is None:
