@@ -27,6 +27,7 @@ from evenhand.search.problem import Problem, typical_size
 SURELY_INDEPENDENT = 1e-8
 NEGLIGIBLE = 1e-12
 ORDINARY = 2.0**8
+ROWS_FOR_A_LOOK = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +55,13 @@ class Part:
 def parts_of(problem: Problem) -> list[Part]:
     """Return the problems that together have all rules of this one; only the problem itself where it is ordinary."""
     k = problem.dimension
-    margin_scale, utility_scale = _factor(typical_size(problem.margin)), _factor(float(np.abs(problem.gain).sum()))
+    some = slice(None, None, max(1, len(problem.margin) // ROWS_FOR_A_LOOK))
+    margin_scale = _factor(typical_size(problem.margin[some]))
+    utility_scale = _factor(float(np.abs(problem.gain).sum()))
     kept, combination = np.arange(k), np.eye(k)
     meeting: FloatArray | None = None
-    if k > 1 and not _surely_independent(problem):
+    # Columns that are independent on some rows are so on all.
+    if k > 1 and not _surely_independent(np.column_stack([problem.margin[some], problem.contrasts[some]])):
         kept, combination = _independent_columns(problem.contrasts)
         if len(kept) > 1:
             meeting = _meeting_point(problem.margin, problem.contrasts[:, kept])
@@ -91,9 +95,8 @@ def _factor(size: float) -> float:
     return float(2.0 ** np.round(np.log2(size)))
 
 
-def _surely_independent(problem: Problem) -> bool:
+def _surely_independent(columns: FloatArray) -> bool:
     """Tell from the columns' products with each other, which is fast, whether none is near a combination of others."""
-    columns = np.column_stack([problem.margin, problem.contrasts])
     sizes = np.abs(columns).max(axis=0, initial=0.0)
     if len(columns) < columns.shape[1] or (sizes == 0.0).any():
         return False
