@@ -33,7 +33,7 @@ from benchmarks.tradeoff import CRITERIA, Point, machine, measure
 RUNS = {
     ("adult", "logistic regression"): 20,
     ("compas", "logistic regression"): 30,
-    ("adult", "boosted trees"): 10,
+    ("adult", "boosted trees"): 5,
     ("compas", "boosted trees"): 20,
     ("census", "boosted trees"): 5,
 }

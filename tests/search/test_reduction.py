@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenhand as eh
-from evenhand.search import Certified, NoRule, Problem
+from evenhand.search import Certified, NoRule, Problem, certified
 from evenhand.search.reduction import parts_of
 from oracles import best_by_all_cells
 from problems import KINDS, random_problem
@@ -104,9 +107,31 @@ def test_known_groups_whose_planes_are_parallel_get_a_rule_of_ordinary_size(crit
     rng = np.random.default_rng(0)
     group, p_y = rng.integers(0, 3, size=600), rng.beta(3.0, 1.5, size=600)
     y = (rng.random(600) < p_y).astype(int)
-    rule = eh.learn_rule(y, group, p_y, np.eye(3)[group], criterion=criterion, search=Certified(max_seconds=1.0))
-    assert np.isfinite(rule.solution_.upper_bound)
+    rule = eh.learn_rule(y, group, p_y, np.eye(3)[group], criterion=criterion, search=Certified(max_seconds=2.0))
+    assert rule.solution_.status == "optimal" or isinstance(criterion, eh.SelectionRatio)
     assert max(abs(term.z) for term in rule.terms) < 100.0
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_boxes_that_too_many_planes_cut_are_solved_as_smaller_problems(seed, k, monkeypatch):
+    """Known groups with one z each: their thresholds are free, so all combinations can be tried."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(k), 9)
+    n = len(group)
+    plain = random_problem(seed, n=n, k=k, tolerance=0.2)
+    problem = replace(plain, contrasts=np.linspace(1.0, 2.0, k)[group][:, None] * np.eye(k)[group])
+    for name in ("LEAF_SIZE", "MEETING_SIZE"):
+        monkeypatch.setattr(certified, name, {})
+        monkeypatch.setattr(certified, f"{name}_BEYOND", k + 1)
+    monkeypatch.setattr(certified, "local_search", lambda *_, **__: None)
+    found = Certified(max_seconds=None, n_jobs=1).solve(problem, random_state=rng)[0]
+    thresholds = [np.concatenate([[-np.inf], np.sort(problem.margin[group == a])]) for a in range(k)]
+    chosen = [problem.evaluate(problem.margin > np.array(each)[group]) for each in itertools.product(*thresholds)]
+    truth = max(utility for utility, values in chosen if problem.feasible(values))
+    assert found.utility == pytest.approx(truth, abs=1e-9)
+    assert found.status == "optimal"
+    assert problem.strictly_inside(np.array(found.z))
 
 
 def test_a_search_that_is_cut_short_still_bounds_what_could_be():

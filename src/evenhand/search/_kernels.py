@@ -23,7 +23,7 @@ FADING, HOPE = 0.97, 0.9
 ROWS_FOR_SHARES = 64
 
 # What ``branch`` returns.
-DONE, OUT_OF_BUDGET, OUT_OF_ROOM = 0, 1, 2
+DONE, OUT_OF_BUDGET, OUT_OF_ROOM, MET = 0, 1, 2, 3
 
 
 @njit(cache=True, nogil=True)
@@ -861,13 +861,16 @@ def _tiny(planes, coordinates, rows, count, radius):
 def branch(
     planes, coordinates, columns, every, codes, directions, basis, scale, lower, upper, leaf_size, meeting_size,
     target, budget, node_budget, stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound,
-    stack_guess, pool, height, best_utility, best_point, left_behind, scratch,
+    stack_guess, pool, height, best_utility, best_point, left_behind, scratch, met, met_centre, met_sums, met_bound,
+    met_rows,
 ):  # fmt: skip
     """Branch and bound, depth first, until the stack is empty or a budget, of row visits or of boxes, is spent.
 
     A stack entry with count -1 is a whole face of the half-cube, whose rows have not been looked at yet. A box with
     at most ``leaf_size`` open rows is enumerated; so is a tiny one with up to ``meeting_size``, because the
-    planes that cut it meet in a point or a line, and smaller boxes would still be cut by all of them.
+    planes that cut it meet in a point or a line, and smaller boxes would still be cut by all of them. Of tiny boxes
+    with more rows, centre, sums, bound and rows are written to ``met_...``, and where the rows of the m-th end to
+    ``met[1 + m]``; met[0] counts them, and the caller looks at them.
     Returns (what happened, height of the stack, boxes looked at, row visits).
     """
     n_coordinates = basis.shape[0] + 1
@@ -897,6 +900,9 @@ def branch(
         whole = count < 0
         if pool.shape[0] < start + 2 * (planes.shape[0] if whole else count) or stack_count.shape[0] < height + 1:
             return OUT_OF_ROOM, height, nodes, visits
+        taken = met[met[0]] if met[0] > 0 else 0
+        if met_bound.shape[0] < met[0] + 2 or met_rows.shape[0] < taken + 2 * (planes.shape[0] if whole else count):
+            return MET, height, nodes, visits
         best_known = np.inf
         for s in range(lower.shape[0]):
             best_known = min(best_known, best_utility[s])
@@ -986,8 +992,14 @@ def branch(
                     )  # fmt: skip
                 child_count[child] = 0
             elif tiny:
-                for s in range(lower.shape[0]):
-                    left_behind[s] = max(left_behind[s], child_bound[child])
+                number = met[0]
+                taken = met[number] if number > 0 else 0
+                met_centre[number] = child_centre[child]
+                met_sums[number] = child_sums[child]
+                met_bound[number] = child_bound[child]
+                met_rows[taken : taken + opened] = scratch[child, :opened]
+                met[0] = number + 1
+                met[1 + number] = taken + opened
                 child_count[child] = 0
         # The more promising child on top of the stack.
         first = 1 if children == 2 and child_bound[1] < child_bound[0] else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,8 @@ COARSE_GAPS = (0.064, 0.016, 0.004)
 SHARE_FOR_COARSE_GAPS = 0.3
 BOXES_A_ROUND = 16
 SIDES_HALVED_AT_ONCE = 6
+MEETINGS_A_TURN = 64
+_COMPILING = threading.Lock()
 LEAF_SIZE = {2: 16, 3: 8}
 LEAF_SIZE_BEYOND = 6
 MEETING_SIZE = {2: 4096, 3: 32}
@@ -259,6 +262,38 @@ class _Run:
         proven = np.maximum(self.known.left_behind, self.known.utility)
         self.upper_bound = np.maximum(np.minimum(self.upper_bound, proven), self.known.utility)
 
+    def solve_meeting(self, rows: NDArray[np.int32], sums: FloatArray, target: float, share: float) -> Any:
+        """Return the best that some planes can do if the others, whose sums are given, stay as they are."""
+        planes, k = self.planes[rows], self.problem.dimension
+        smaller = Problem(
+            planes[:, 0], -planes[:, 1 : k + 1], planes[:, k + 1], planes[:, k + 2 :], self.problem.lower - sums[1:],
+            self.problem.upper - sums[1:], float(sums[0]), self.problem.mixing,
+        )  # fmt: skip
+        dimension = parts_of(smaller)[0].problem.dimension
+        if dimension == k:
+            return [NoRule(proven=False)] * len(self.known.utility)
+        with _COMPILING:
+            before = time.perf_counter()
+            _compile(dimension, smaller.effects.shape[1])
+            self.started += time.perf_counter() - before
+        left = None
+        if self.seconds_allowed is not None:
+            left = max(0.0, share * self.seconds_allowed - (time.perf_counter() - self.started))
+        return Certified(gap=target, max_nodes=self.nodes_allowed, max_seconds=left, n_jobs=1).solve(smaller)
+
+    def point_beside(self, centre: FloatArray, rows: NDArray[np.int32], z: FloatArray) -> FloatArray | None:
+        """Return a point where these planes decide as the rule z does, and the others as they do at a box's centre."""
+        coordinates = self.planes[:, : self.problem.dimension + 1]
+        meeting = centre - np.linalg.lstsq(coordinates[rows], coordinates[rows] @ centre, rcond=1e-12)[0]
+        toward = np.concatenate([[1.0], z]) / max(1.0, float(np.abs(z).max()))
+        others = np.ones(len(coordinates), dtype=bool)
+        others[rows] = False
+        here, change = coordinates[others] @ meeting, coordinates[others] @ toward
+        turning = here * change < 0.0
+        room = float((-here[turning] / change[turning]).min(initial=1.0))
+        point: FloatArray = meeting + 0.5 * room * toward
+        return point if point[0] > _kernels.RESOLUTION else None
+
     def nodes_left(self) -> int:
         return 2**62 if self.nodes_allowed is None else max(1, self.nodes_allowed - self.nodes)
 
@@ -300,6 +335,12 @@ class _Stack:
         self.guess = np.zeros((height, 2))
         self.pool = np.zeros(4 * n + 64, dtype=np.int32)
         self.scratch = np.zeros((2, n + 1), dtype=np.int32)
+        self.met = np.zeros(1 + MEETINGS_A_TURN, dtype=np.int64)
+        self.met_centre = np.zeros((MEETINGS_A_TURN, k + 1))
+        self.met_sums = np.zeros((MEETINGS_A_TURN, c + 1))
+        self.met_bound = np.zeros(MEETINGS_A_TURN)
+        self.met_rows = np.zeros(4 * n + 64, dtype=np.int32)
+        self.met_before: dict[bytes, list[Solution | NoRule]] = {}
 
     def search(self, boxes: list[_Box], known: _Known, target: float, share: float) -> bool:
         """Look at some boxes and all their parts; return whether that was done within the budget."""
@@ -317,8 +358,10 @@ class _Stack:
                 run.planes, *run.shape, run.basis, run.scale, run.problem.lower, run.problem.upper, *run.sizes, target,
                 VISITS_A_TURN, run.nodes_left(), self.centre, self.radius, self.sums, self.start, self.count,
                 self.bound, self.guess, self.pool, height, known.utility, known.point, known.left_behind, self.scratch,
+                self.met, self.met_centre, self.met_sums, self.met_bound, self.met_rows,
             )  # fmt: skip
             run.nodes += nodes
+            self._look_where_planes_meet(known, target, share)
             if code == _kernels.OUT_OF_ROOM:
                 self._grow()
             if code == _kernels.DONE:
@@ -326,6 +369,32 @@ class _Stack:
             if run.out_of_budget(share):
                 known.left_behind = np.maximum(known.left_behind, self.bound[:height].max())
                 return False
+
+    def _look_where_planes_meet(self, known: _Known, target: float, share: float) -> None:
+        """Solve, as smaller problems, the boxes that too many planes cut however small they are.
+
+        Such planes have a point in common, so they have fewer directions than dimensions, and :mod:`reduction` helps.
+        """
+        ends = [0, *self.met[1 : 1 + self.met[0]]]
+        for number, (start, stop) in enumerate(itertools.pairwise(ends)):
+            rows, sums, bound = self.met_rows[start:stop].copy(), self.met_sums[number], self.met_bound[number]
+            if (bound <= known.utility + target).all():
+                known.left_behind = np.maximum(known.left_behind, np.where(bound > known.utility, bound, -np.inf))
+                continue
+            key = rows.tobytes() + sums.tobytes()
+            if key not in self.met_before:
+                self.met_before[key] = self.run.solve_meeting(rows, sums, target, share)
+            for step, found in enumerate(self.met_before[key]):
+                if isinstance(found, NoRule):
+                    most = -np.inf if found.proven else bound
+                else:
+                    most = min(bound, found.upper_bound)
+                    point = self.run.point_beside(self.met_centre[number], rows, np.array(found.z))
+                    if point is not None and found.utility > known.utility[step] + _kernels.RESOLUTION:
+                        known.utility[step], known.point[step] = found.utility, point
+                if most > known.utility[step]:
+                    known.left_behind[step] = max(known.left_behind[step], most)
+        self.met[0] = 0
 
     def _grow(self) -> None:
         """Double the room."""
