@@ -249,6 +249,17 @@ def test_labels_and_groups_of_any_kind_and_library():
     }
 
 
+def test_rules_and_frontiers_follow_the_names_of_a_frames_columns():
+    pandas = pytest.importorskip("pandas")
+    data = eh.datasets.make_zafar(400, random_state=0)
+    frame = pandas.DataFrame(data.p_group, columns=["0", "1"])
+    turned = frame[["1", "0"]]
+    learn = [eh.learn_rule(data.y, data.group, data.p_y, given) for given in (frame, turned)]
+    assert learn[0] == learn[1]
+    draw = [eh.frontier(data.y, data.group, data.p_y, given, tolerances=[0.05, 0.1]) for given in (frame, turned)]
+    assert draw[0].table() == draw[1].table()
+
+
 def test_the_groups_order_can_be_given():
     y, a, p, joint = draw(9, 200)
     plain = eh.learn_rule(y, a, p, joint, tolerance=0.1)

@@ -231,6 +231,18 @@ def test_float32_and_frames_are_accepted():
     assert (rule.decide(p.astype(np.float32), groups.astype(np.float32)) == expected).mean() > 0.99
 
 
+def test_every_answer_of_a_rule_follows_the_names_of_a_frames_columns():
+    pandas = pytest.importorskip("pandas")
+    rule = hand_made("dp")
+    p, joint = random_rows(50)
+    frame = pandas.DataFrame(joint.sum(axis=1), columns=["a", "b"])
+    turned = frame[["b", "a"]]
+    np.testing.assert_array_equal(rule.decision_function(p, turned), rule.decision_function(p, frame))
+    np.testing.assert_array_equal(rule.decide(p, {"sex": turned}), rule.decide(p, frame))
+    np.testing.assert_array_equal(rule.bias_scores(p, turned), rule.bias_scores(p, frame))
+    assert rule.explain(p, turned) == rule.explain(p, frame)
+
+
 def test_a_rule_is_frozen_and_hashable():
     rule = hand_made()
     with pytest.raises(dataclasses.FrozenInstanceError):

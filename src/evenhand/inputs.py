@@ -84,6 +84,8 @@ def as_column(values: Any, what: str) -> NDArray[Any]:
         if native.shape[1] != 1:
             raise InputError(f"{what} must be one column; got a frame with {native.shape[1]} columns.")
         array = native.get_column(native.columns[0]).to_numpy()
+    elif isinstance(native, nw.LazyFrame):
+        raise lazy_error(what)
     elif hasattr(values, "__array__"):
         array = np.asarray(values)
     else:
@@ -94,6 +96,11 @@ def as_column(values: Any, what: str) -> NDArray[Any]:
     if array.ndim != 1:
         raise InputError(f"{what} must be one-dimensional; got an array of shape {array.shape}.")
     return array
+
+
+def lazy_error(what: str) -> InputError:
+    """Return the error for a frame whose rows are not there yet."""
+    return InputError(f"{what} is a lazy frame, which has no rows yet: collect() it first.")
 
 
 def _array_of_items(items: list[Any]) -> NDArray[Any]:
@@ -273,11 +280,38 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
     return np.clip(array, 0.0, 1.0)
 
 
+def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
+    """Return a frame whose columns are named after groups as an array in the groups' order; all else as it is.
+
+    Columns that are named otherwise are read by position, and so are the numbers 0, 1, ... that a frame made of an
+    array has, unless they are the groups.
+    """
+    if isinstance(values, np.ndarray):
+        return values
+    frame = nw.from_native(values, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return values
+    names = frame.columns
+    for spelt in (groups, [str(group) for group in groups], [" & ".join(map(str, _parts(g))) for g in groups]):
+        if len(names) == len(spelt) and set(names) == set(spelt):
+            return frame.to_numpy()[:, [names.index(name) for name in spelt]]  # type: ignore[arg-type]
+    known = {*groups, *map(str, groups)}
+    named = [name for name in names if name in known]
+    if named and names != list(range(len(names))):
+        raise InputError(
+            f"{what} has the columns {names!r}, of which only {named!r} are named after groups. Name one column after"
+            f" each of the groups {list(groups)!r}, in any order; or none, and give them in this order."
+        )
+    return values
+
+
 def as_float_array(values: Any, what: str) -> FloatArray:
     """Return any numeric array, Series or frame as a contiguous float64 array."""
     native = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(native, nw.Series | nw.DataFrame):
         values = native.to_numpy()
+    elif isinstance(native, nw.LazyFrame):
+        raise lazy_error(what)
     if getattr(values, "dtype", None) is not None and np.asarray(values).dtype.kind == "c":
         raise InputError(f"{what} must be real numbers; got complex ones.")
     try:

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
@@ -319,7 +320,10 @@ def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDA
 
 def _take(p_group: Any, rows: Sequence[int]) -> Any:
     if isinstance(p_group, Mapping):
-        return {name: np.asarray(array)[rows] for name, array in p_group.items()}
+        return {name: _take(array, rows) for name, array in p_group.items()}
+    frame = nw.from_native(p_group, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return frame[list(rows)].to_native()
     return None if p_group is None else np.asarray(p_group)[rows]
 
 
