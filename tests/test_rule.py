@@ -153,6 +153,9 @@ BROKEN = {
     "label out of range": lambda text, data: json.dumps(
         {**data, "events": [{**data["events"][0], "label": 2}, *data["events"][1:]]}
     ),
+    "groups are null": lambda text, data: json.dumps({**data, "groups": None}),
+    "groups are no lists": lambda text, data: json.dumps({**data, "groups": {"sex": "ab"}}),
+    "labels are a list": lambda text, data: json.dumps({**data, "labels": [0, 1]}),
     "events are no list": lambda text, data: json.dumps({**data, "events": 3}),
     "terms are no objects": lambda text, data: json.dumps({**data, "terms": [1]}),
     "equal labels": lambda text, data: json.dumps({**data, "labels": {"negative": 1, "positive": 1}}),
@@ -174,6 +177,8 @@ def test_a_file_that_is_no_rule_gets_one_clear_error(how):
     with pytest.raises(RuleFormatError) as error:
         eh.Rule.from_json(broken)
     assert 10 < len(str(error.value)) < 400
+    for python in ("object has no", "object is not"):
+        assert python not in str(error.value)
 
 
 @settings(max_examples=200)
