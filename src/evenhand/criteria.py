@@ -242,7 +242,7 @@ class SelectionRatio(Criterion):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (_is_number(self.ratio) and 0.0 < self.ratio <= 1.0):
-            raise InputError(f"SelectionRatio needs a ratio, a number in (0, 1]; got {self.ratio!r}.")
+            raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {self.ratio!r}.")
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return one bound for each ordered pair of groups."""
@@ -281,7 +281,7 @@ class MinimumRate(Criterion):
         if self.rate not in _RATES:
             raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got {self.rate!r}.")
         if not (_is_number(self.floor) and 0.0 <= self.floor <= 1.0):
-            raise InputError(f"MinimumRate needs a floor, a number in [0, 1]; got {self.floor!r}.")
+            raise InputError(f"MinimumRate needs a floor in [0, 1]; got {self.floor!r}.")
 
     @property
     def needs_joint(self) -> bool:  # type: ignore[override]
