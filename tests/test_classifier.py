@@ -793,3 +793,20 @@ def test_a_dict_that_scikit_learn_did_not_split_is_named_as_the_cause(routing):
     with pytest.raises(InputError, match="it splits no dict, so pass a DataFrame"):
         search.fit(X, Y, sensitive_features={"sex": GROUP})
     search.fit(X, Y, sensitive_features=pd.DataFrame({"sex": GROUP}))
+
+
+class Arrays(LogisticRegression):
+    """A model that does not look at names."""
+
+    def fit(self, X, y):
+        return super().fit(np.asarray(X), y)
+
+    def predict_proba(self, X):
+        return super().predict_proba(np.asarray(X))
+
+
+def test_columns_of_x_may_share_a_name_where_the_model_does_not_mind():
+    frame = pd.DataFrame(X, columns=["x"] * X.shape[1])
+    fair = fair_classifier(Arrays()).fit(frame, Y, sensitive_features=GROUP)
+    expected = fair_classifier().fit(X, Y, sensitive_features=GROUP).predict(X)
+    np.testing.assert_array_equal(fair.predict(frame), expected)
