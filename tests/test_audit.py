@@ -473,3 +473,9 @@ def test_what_cannot_be_audited_is_refused_with_the_cause(changes, message):
     given_ = {"y": [0, 1, 1, 0], "decisions_or_scores": [0, 1, 0, 1], "sensitive_features": list("abab")}
     with pytest.raises(InputError, match=message):
         audit(**(given_ | changes))
+
+
+def test_a_column_of_many_values_is_refused_before_any_two_are_compared():
+    with pytest.raises(InputError, match="1,500 different values in 1,500 rows: it looks like a number"):
+        audit([0, 1] * 750, [0, 1] * 750, np.linspace(0.0, 1.0, 1500))
+    assert len(audit([0, 1] * 100, [0, 1] * 100, np.arange(200) // 4).attributes[0].groups) == 50

@@ -712,3 +712,101 @@ def test_a_frame_without_the_named_column_is_an_error():
         fair.predict(frame)
     with pytest.raises(InputError, match="frame or a 2-D array"):
         fair_classifier(sensitive_columns="sex").fit(as_text(X), Y)
+
+
+def test_routing_without_weights_trains_a_pipeline(routing):
+    fair = fair_classifier(make_pipeline(StandardScaler(), LogisticRegression()))
+    assert set(fair.fit(X, Y, sensitive_features=GROUP).predict(X)) == {0, 1}
+
+
+@pytest.mark.parametrize("given", [{"gender": GROUP}, pd.DataFrame({"gender": GROUP}), pd.Series(GROUP, name="gender")])
+def test_an_attribute_of_another_name_than_in_fit_is_refused(given):
+    fair = fair_classifier(sensitive_at_predict=True).fit(X, Y, sensitive_features={"sex": GROUP})
+    with pytest.raises(InputError, match=r"no attribute 'sex', which the decisions need; it has \['gender'\]"):
+        fair.predict(X, sensitive_features=given)
+
+
+def test_an_attribute_without_a_name_is_taken_for_the_only_one():
+    named = fair_classifier(sensitive_at_predict=True).fit(X, Y, sensitive_features={"sex": GROUP})
+    unnamed = fair_classifier(sensitive_at_predict=True).fit(X, Y, sensitive_features=GROUP)
+    expected = named.predict(X, sensitive_features={"sex": GROUP})
+    np.testing.assert_array_equal(named.predict(X, sensitive_features=pd.Series(GROUP)), expected)
+    for given in (GROUP, {"sex": GROUP}, pd.DataFrame({"sex": GROUP})):
+        np.testing.assert_array_equal(unnamed.predict(X, sensitive_features=given), expected)
+
+
+def test_a_continuous_attribute_is_refused_before_anything_is_trained():
+    before = Counting.fits
+    with pytest.raises(InputError, match=r"600 different values in 600 rows: it looks like a number .* Bin it first"):
+        fair_classifier(Counting()).fit(X, Y, sensitive_features=X[:, 0])
+    assert Counting.fits == before
+
+
+def test_rows_fewer_than_twice_the_groups_can_still_be_decided():
+    many = np.array([f"g{row % 25:02}" for row in range(len(Y))])
+    y = np.arange(len(Y)) // 25 % 2
+    fair = fair_classifier(criterion="dp", search="dual", tolerance=0.5, cv=2, sensitive_at_predict=True)
+    fair.fit(X, y, sensitive_features=many)
+    assert len(fair.predict(X[:25], sensitive_features=many[:25])) == 25
+
+
+def test_frames_whose_columns_have_numbers_for_names_are_read():
+    frame = pd.DataFrame({0: GROUP, 1: np.arange(len(Y)) // 2 % 2})
+    fair = fair_classifier(criterion="dp", sensitive_at_predict=True).fit(X, Y, sensitive_features=frame)
+    assert list(fair.held_out_.groups) == ["0", "1"]
+    with pytest.raises(InputError, match="written alike"):
+        fair.fit(X, Y, sensitive_features={0: GROUP, "0": GROUP})
+
+
+def test_unknown_groups_at_predict_are_to_be_dropped():
+    fair = fair_classifier(sensitive_at_predict=True).fit(X, Y, sensitive_features=GROUP)
+    with pytest.raises(InputError, match=r"missing in 1 rows .*: drop them, for") as error:
+        fair.predict(X, sensitive_features=[None, *GROUP[1:]])
+    assert "ignore" not in str(error.value)
+
+
+def test_a_lazy_frame_is_to_be_collected_first():
+    lazy = pl.DataFrame(X).lazy()
+    fair = fair_classifier().fit(X, Y, sensitive_features=GROUP)
+    with pytest.raises(InputError, match=r"X is a lazy frame, .*: collect\(\) it first"):
+        fair.fit(lazy, Y, sensitive_features=GROUP)
+    with pytest.raises(InputError, match=r"collect\(\) it first"):
+        fair_classifier(sensitive_columns="column_0").fit(lazy, Y)
+    fair = fair_classifier().fit(X, Y, sensitive_features=GROUP)
+    with pytest.raises(InputError, match=r"collect\(\) it first"):
+        fair.predict(lazy)
+
+
+def test_a_group_found_only_among_rows_of_weight_zero_is_as_if_it_were_not_there():
+    weight = np.ones(len(Y))
+    weight[:3] = 0.0
+    group = GROUP.astype(object)
+    group[:2], group[2] = "other", None
+    fair = fair_classifier().fit(X, Y, sensitive_features=group, sample_weight=weight)
+    without = fair_classifier().fit(X[3:], Y[3:], sensitive_features=GROUP[3:])
+    assert fair.held_out_.groups == without.held_out_.groups
+    np.testing.assert_array_equal(fair.predict(X), without.predict(X))
+
+
+def test_a_dict_that_scikit_learn_did_not_split_is_named_as_the_cause(routing):
+    search = GridSearchCV(fair_classifier(), {"tolerance": [0.1]}, cv=2, error_score="raise")
+    with pytest.raises(InputError, match="it splits no dict, so pass a DataFrame"):
+        search.fit(X, Y, sensitive_features={"sex": GROUP})
+    search.fit(X, Y, sensitive_features=pd.DataFrame({"sex": GROUP}))
+
+
+class Arrays(LogisticRegression):
+    """A model that does not look at names."""
+
+    def fit(self, X, y):
+        return super().fit(np.asarray(X), y)
+
+    def predict_proba(self, X):
+        return super().predict_proba(np.asarray(X))
+
+
+def test_columns_of_x_may_share_a_name_where_the_model_does_not_mind():
+    frame = pd.DataFrame(X, columns=["x"] * X.shape[1])
+    fair = fair_classifier(Arrays()).fit(frame, Y, sensitive_features=GROUP)
+    expected = fair_classifier().fit(X, Y, sensitive_features=GROUP).predict(X)
+    np.testing.assert_array_equal(fair.predict(frame), expected)

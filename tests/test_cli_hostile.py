@@ -264,3 +264,45 @@ def test_columns_are_found_whatever_signs_their_names_have():
         match_columns([], ["no,F=p"], {"s": ("F", "M")}, ("no", "yes"), names)
     with pytest.raises(InputError, match="give one of the two"):
         match_columns(["F=p"], ["no,F=p"], {"s": ("F", "M")}, ("no", "yes"), names)
+
+
+def write(name, **changes):
+    pq.write_table(pa.table({**good(), **changes}), name)
+
+
+def test_missing_groups_are_answered_with_the_commands_own_option(place, capsys):
+    write("t.parquet", sex=[None, *good()["sex"][1:]])
+    for arguments in (["audit", "t.parquet", *AUDIT], ["fit", "t.parquet", *FIT]):
+        said = answer(arguments, capsys, codes=(2,))
+        assert "say --ignore-missing" in said
+        assert "missing='ignore'" not in said
+
+
+def test_a_column_of_numbers_is_refused_as_a_column_of_groups(place, capsys):
+    write("t.parquet", sex=np.linspace(0.0, 1.0, 40).tolist())
+    for arguments in (["audit", "t.parquet", *AUDIT], ["fit", "t.parquet", *FIT]):
+        assert "40 different values in 40 rows" in answer(arguments, capsys, codes=(2,))
+
+
+def test_a_label_column_without_labels_is_named(place, capsys):
+    write("t.parquet", y=[math.nan] * 40)
+    for arguments in (["audit", "t.parquet", *AUDIT], ["fit", "t.parquet", *FIT]):
+        assert "The column 'y' has no label in any row" in answer(arguments, capsys, codes=(2,))
+
+
+def test_explain_says_how_to_get_the_rule_of_a_classifier(place, capsys):
+    (place / "m.skops").write_bytes(b"PK\x03\x04\xff")
+    said = answer(["explain", "m.skops", "row.json"], capsys, codes=(2,))
+    assert "m.skops holds a classifier" in said
+    assert ".rule_.to_json()" in said
+
+
+@pytest.mark.parametrize("output", ["t.parquet", "./t.parquet", "link.parquet"])
+def test_a_table_is_not_overwritten_by_what_is_made_of_it(output, place, capsys):
+    write("t.parquet")
+    (place / "link.parquet").symlink_to(place / "t.parquet")
+    before = (place / "t.parquet").read_bytes()
+    said = answer(["apply", "rule.json", "t.parquet", "-o", output], capsys, codes=(2,))
+    assert "is the table that is read" in said
+    answer(["frontier", "t.parquet", *FIT[:-2], "-o", output], capsys, codes=(2,))
+    assert (place / "t.parquet").read_bytes() == before

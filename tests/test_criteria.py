@@ -129,7 +129,9 @@ def test_data_that_is_no_criterion_is_refused(data):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: eh.SelectionRatio(0.0), lambda: eh.SelectionRatio(1.2), lambda: eh.MinimumRate("auc", 0.5),
+        lambda: eh.SelectionRatio("0.8"), lambda: eh.SelectionBudget(upper="a"), lambda: eh.SelectionBudget(lower=None),
+        lambda: eh.MinimumRate("tpr", "0.5"), lambda: eh.SelectionRatio(0.0), lambda: eh.SelectionRatio(1.2),
+        lambda: eh.MinimumRate("auc", 0.5),
         lambda: eh.MinimumRate("tpr", 1.5), lambda: eh.SelectionBudget(0.5, 0.4),
         lambda: eh.DemographicParity(tolerance=-1),
         lambda: eh.DemographicParity(tolerance="much"), lambda: eh.DemographicParity(attribute=3),

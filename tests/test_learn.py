@@ -249,6 +249,17 @@ def test_labels_and_groups_of_any_kind_and_library():
     }
 
 
+def test_rules_and_frontiers_follow_the_names_of_a_frames_columns():
+    pandas = pytest.importorskip("pandas")
+    data = eh.datasets.make_zafar(400, random_state=0)
+    frame = pandas.DataFrame(data.p_group, columns=["0", "1"])
+    turned = frame[["1", "0"]]
+    learn = [eh.learn_rule(data.y, data.group, data.p_y, given) for given in (frame, turned)]
+    assert learn[0] == learn[1]
+    draw = [eh.frontier(data.y, data.group, data.p_y, given, tolerances=[0.05, 0.1]) for given in (frame, turned)]
+    assert draw[0].table() == draw[1].table()
+
+
 def test_the_groups_order_can_be_given():
     y, a, p, joint = draw(9, 200)
     plain = eh.learn_rule(y, a, p, joint, tolerance=0.1)
@@ -336,7 +347,7 @@ def test_bounds_that_exclude_each_other_are_infeasible_without_a_tolerance():
         ({"sample_weight": [0] * 6}, "zero for every row"),
         ({"groups": ["a", "c"]}, "unknown group 'b'"),
         ({"groups": ["a", "a", "b"]}, "repeats a value"),
-        ({"priors": [0.5, 0.0]}, "prior of"),
+        ({"priors": [1.0, 0.0]}, "prior of"),
         ({"priors": [0.5]}, "must have shape"),
         ({"missing": "drop"}, "missing must be"),
         ({"costs": "high"}, "costs must be"),
@@ -405,3 +416,40 @@ def test_a_frontier_can_be_drawn():
     data = eh.datasets.make_zafar(800, random_state=0)
     chart = eh.frontier(data.y, data.group, data.p_y, data.p_group).plot()
     assert chart.to_dict()["title"] == "The price of fairness"
+
+
+@pytest.mark.parametrize(
+    ("tolerances", "message"),
+    [
+        ([], "tolerances is empty"),
+        (0.1, r"list of numbers, .* got 0\.1"),
+        ("0.1", "list of numbers"),
+        (["a"], "number"),
+    ],
+)
+def test_a_ladder_of_tolerances_that_is_none_is_refused(tolerances, message):
+    data = eh.datasets.make_zafar(200, random_state=0)
+    with pytest.raises(InputError, match=message):
+        eh.frontier(data.y, data.group, data.p_y, data.p_group, tolerances=tolerances)
+
+
+def test_priors_sum_to_one_unless_some_groups_are_unknown():
+    data = eh.datasets.make_zafar(200, random_state=0)
+    with pytest.raises(InputError, match=r"priors of 'group' must sum to 1; they sum to 0\.7"):
+        eh.learn_rule(data.y, data.group, data.p_y, data.p_group, priors=[0.5, 0.2])
+    with pytest.raises(InputError, match=r"they sum to 1\.2"):
+        eh.learn_rule(data.y, data.group, data.p_y, data.p_group, priors=[0.5, 0.7], missing="ignore")
+    group = [None, *data.group[1:]]
+    eh.learn_rule(data.y, group, data.p_y, data.p_group, priors=[0.5, 0.2], missing="ignore")
+
+
+def test_labels_of_one_kind_only_are_named_as_such():
+    data = eh.datasets.make_zafar(200, random_state=0)
+    with pytest.raises(InputError, match="y has only the value 0: both labels are needed"):
+        eh.learn_rule(np.zeros(200, dtype=int), data.group, data.p_y, data.p_group)
+
+
+def test_a_column_of_many_values_is_no_column_of_groups():
+    data = eh.datasets.make_zafar(500, random_state=0)
+    with pytest.raises(InputError, match="500 different values in 500 rows"):
+        eh.learn_rule(data.y, np.arange(500), data.p_y, data.p_group)

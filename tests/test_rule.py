@@ -153,6 +153,9 @@ BROKEN = {
     "label out of range": lambda text, data: json.dumps(
         {**data, "events": [{**data["events"][0], "label": 2}, *data["events"][1:]]}
     ),
+    "groups are null": lambda text, data: json.dumps({**data, "groups": None}),
+    "groups are no lists": lambda text, data: json.dumps({**data, "groups": {"sex": "ab"}}),
+    "labels are a list": lambda text, data: json.dumps({**data, "labels": [0, 1]}),
     "events are no list": lambda text, data: json.dumps({**data, "events": 3}),
     "terms are no objects": lambda text, data: json.dumps({**data, "terms": [1]}),
     "equal labels": lambda text, data: json.dumps({**data, "labels": {"negative": 1, "positive": 1}}),
@@ -174,6 +177,8 @@ def test_a_file_that_is_no_rule_gets_one_clear_error(how):
     with pytest.raises(RuleFormatError) as error:
         eh.Rule.from_json(broken)
     assert 10 < len(str(error.value)) < 400
+    for python in ("object has no", "object is not"):
+        assert python not in str(error.value)
 
 
 @settings(max_examples=200)
@@ -229,6 +234,18 @@ def test_float32_and_frames_are_accepted():
     np.testing.assert_array_equal(rule.decide(pandas.Series(p), pandas.DataFrame(groups)), expected)
     np.testing.assert_array_equal(rule.decide(polars.Series(p), polars.DataFrame(groups, schema=["a", "b"])), expected)
     assert (rule.decide(p.astype(np.float32), groups.astype(np.float32)) == expected).mean() > 0.99
+
+
+def test_every_answer_of_a_rule_follows_the_names_of_a_frames_columns():
+    pandas = pytest.importorskip("pandas")
+    rule = hand_made("dp")
+    p, joint = random_rows(50)
+    frame = pandas.DataFrame(joint.sum(axis=1), columns=["a", "b"])
+    turned = frame[["b", "a"]]
+    np.testing.assert_array_equal(rule.decision_function(p, turned), rule.decision_function(p, frame))
+    np.testing.assert_array_equal(rule.decide(p, {"sex": turned}), rule.decide(p, frame))
+    np.testing.assert_array_equal(rule.bias_scores(p, turned), rule.bias_scores(p, frame))
+    assert rule.explain(p, turned) == rule.explain(p, frame)
 
 
 def test_a_rule_is_frozen_and_hashable():

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +92,47 @@ def test_costs_that_mean_nothing_are_refused(costs):
 def test_group_probabilities_that_do_not_fit_are_refused(p_group, message):
     with pytest.raises(InputError, match=message):
         scores.read_group_probabilities(p_group, {"A": ("a", "b")}, 4)
+
+
+def test_a_frame_whose_columns_are_named_after_the_groups_may_have_them_in_any_order():
+    groups = {"A": (10, 20, 30)}
+    p = np.random.default_rng(0).dirichlet(np.ones(3), size=5)
+    order = [2, 0, 1]
+    for names in ([10, 20, 30], ["10", "20", "30"]):
+        frame = pd.DataFrame(p, columns=names)[[names[j] for j in order]]
+        np.testing.assert_array_equal(scores.read_group_probabilities(frame, groups, 5)["A"], p)
+        np.testing.assert_array_equal(scores.read_group_probabilities({"A": frame}, groups, 5)["A"], p)
+    columns = {str(groups["A"][j]): p[:, j] for j in order}
+    for frame in (pl.DataFrame(columns), pa.table(columns)):
+        np.testing.assert_array_equal(scores.read_group_probabilities(frame, groups, 5)["A"], p)
+
+
+def test_the_columns_of_a_crossed_attribute_are_named_by_their_parts():
+    groups = {"A & B": (("a", 0), ("b", 1))}
+    p = np.array([[0.25, 0.75], [1.0, 0.0]])
+    frame = pl.DataFrame({"b & 1": p[:, 1], "a & 0": p[:, 0]})
+    np.testing.assert_array_equal(scores.read_group_probabilities(frame, groups, 2)["A & B"], p)
+
+
+@pytest.mark.parametrize("names", [["p_a", "p_b"], [0, 1]])
+def test_a_frame_whose_columns_are_named_otherwise_is_read_by_position(names):
+    p = np.array([[0.25, 0.75], [1.0, 0.0]])
+    for groups in (("a", "b"), (1, 2)):
+        found = scores.read_group_probabilities(pd.DataFrame(p, columns=names), {"A": groups}, 2)
+        np.testing.assert_array_equal(found["A"], p)
+
+
+def test_a_frame_with_only_some_columns_named_after_groups_is_refused():
+    frame = pd.DataFrame(np.full((4, 2), 0.5), columns=["b", "p_a"])
+    with pytest.raises(InputError, match=r"\['b', 'p_a'\], of which only \['b'\]"):
+        scores.read_group_probabilities(frame, {"A": ("a", "b")}, 4)
+
+
+def test_probabilities_of_another_attribute_are_refused():
+    p = np.full((4, 2), 0.5)
+    with pytest.raises(InputError, match=r"for the attribute 'sex'; it has \['age'\]"):
+        scores.read_group_probabilities({"age": p}, {"sex": ("a", "b")}, 4)
+    np.testing.assert_array_equal(scores.read_group_probabilities({"age": p}, {"group": ("a", "b")}, 4)["group"], p)
 
 
 def test_one_column_is_enough_for_two_groups():

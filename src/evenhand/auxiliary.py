@@ -20,7 +20,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from evenhand.criteria import Criterion, write_out
 from evenhand.errors import InputError
-from evenhand.inputs import Attribute, FloatArray, cross_attributes, named_columns, read_sensitive
+from evenhand.inputs import (
+    DEFAULT_ATTRIBUTE,
+    Attribute,
+    FloatArray,
+    cross_attributes,
+    is_named,
+    named_columns,
+    read_sensitive,
+)
 from evenhand.scores import attribute_key
 
 
@@ -191,12 +199,16 @@ def known_groups(
     """Return each new row's group in each target, among the groups that were seen in fit."""
     needed = list(dict.fromkeys(part for target in targets.values() for part in target.parts))
     columns = named_columns(sensitive_features)
-    if len(columns) == 1 and len(needed) == 1:
+    if len(columns) == 1 and len(needed) == 1 and (needed == [DEFAULT_ATTRIBUTE] or not is_named(sensitive_features)):
         columns = {needed[0]: next(iter(columns.values()))}
     missing = [name for name in needed if name not in columns]
     if missing:
-        raise InputError(f"sensitive_features has no attribute {missing[0]!r}, which the decisions need.")
-    attributes = read_sensitive({name: columns[name] for name in needed}, n_rows, groups=groups) if needed else {}
+        raise InputError(
+            f"sensitive_features has no attribute {missing[0]!r}, which the decisions need; it has {list(columns)!r}."
+        )
+    remedy = "drop them, for their decisions need the group"
+    found = {name: columns[name] for name in needed}
+    attributes = read_sensitive(found, n_rows, groups=groups, remedy=remedy) if needed else {}
     return {name: _codes_among(target, attributes) for name, target in targets.items()}
 
 

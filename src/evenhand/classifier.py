@@ -44,7 +44,7 @@ from evenhand.inputs import FloatArray
 from evenhand.learn import learn_rule
 from evenhand.recalibration import Recalibration
 from evenhand.rule import Receipt, Rule
-from evenhand.sample import Rows, Sample, SensitiveColumns, read_sample, take_rows
+from evenhand.sample import Rows, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
 from evenhand.scores import attribute_key
 
 
@@ -237,6 +237,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         for name in ("rule_", "frontier_", "held_out_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
+        check_not_lazy(X)
         columns = self._find_columns(X, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)
         features = columns.drop(X) if columns is not None and self.drop_sensitive else X
@@ -327,7 +328,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if not routing_enabled():
             distinct = {id(model): model for model in models}
             return {key: crossfit.weight_params(model, weight) for key, model in distinct.items()}
-        routed = process_routing(self, "fit", sample_weight=weight)
+        given = {} if weight is None else {"sample_weight": weight}
+        routed = process_routing(self, "fit", **given)
         return {id(model): dict(routed[name]["fit"]) for name, model in self._routed_models().items()}
 
     def _set_features(self) -> None:
@@ -479,6 +481,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
 
     def _features(self, X: Any) -> Any:
+        check_not_lazy(X)
         return X if self._columns is None or not self.drop_sensitive else self._columns.drop(X)
 
     def _find_columns(self, X: Any, sensitive_features: Any) -> SensitiveColumns | None:

@@ -241,7 +241,7 @@ class SelectionRatio(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 < self.ratio <= 1.0:
+        if not (_is_number(self.ratio) and 0.0 < self.ratio <= 1.0):
             raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {self.ratio!r}.")
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
@@ -280,7 +280,7 @@ class MinimumRate(Criterion):
         super().__post_init__()
         if self.rate not in _RATES:
             raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got {self.rate!r}.")
-        if not 0.0 <= self.floor <= 1.0:
+        if not (_is_number(self.floor) and 0.0 <= self.floor <= 1.0):
             raise InputError(f"MinimumRate needs a floor in [0, 1]; got {self.floor!r}.")
 
     @property
@@ -320,8 +320,11 @@ class SelectionBudget(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 <= self.lower <= self.upper <= 1.0:
-            raise InputError(f"SelectionBudget needs 0 <= lower <= upper <= 1; got {self.lower!r}, {self.upper!r}.")
+        numbers = _is_number(self.lower) and _is_number(self.upper)
+        if not (numbers and 0.0 <= self.lower <= self.upper <= 1.0):
+            raise InputError(
+                f"SelectionBudget needs numbers 0 <= lower <= upper <= 1; got {self.lower!r}, {self.upper!r}."
+            )
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bound on everyone, or one for each group."""
@@ -368,9 +371,13 @@ def _check_several(attribute: str, groups: Groups) -> None:
         )
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
 def check_tolerance(tolerance: float) -> float:
     """Return the tolerance as a float, or raise: it is a number that is not negative."""
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | np.integer | np.floating):
+    if not _is_number(tolerance):
         raise InputError(f"tolerance must be a number; got {tolerance!r}.")
     if not tolerance >= 0.0:
         raise InputError(f"tolerance must not be negative; got {tolerance!r}.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenhand.criteria import Criterion
+from evenhand.criteria import Criterion, check_tolerance
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.evidence import EvidenceName
 from evenhand.inputs import FloatArray, Missing
@@ -157,7 +157,7 @@ def frontier(
     base_utility, base_values = problem.evaluate(base)
     moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
     base_gap = float(np.abs(base_values[moving]).max())
-    asked = tolerance_ladder(base_gap) if tolerances is None else sorted({float(t) for t in tolerances})
+    asked = tolerance_ladder(base_gap) if tolerances is None else _read_ladder(tolerances)
     learned = learn_ladder(
         y, sensitive_features, p_y, p_group, tolerances=asked, search=search, strict=False, random_state=random_state,
         **options,
@@ -169,6 +169,15 @@ def frontier(
         points.append(FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, rule))
     met = {tolerance for tolerance, _ in learned}
     return Frontier(tuple(points), tuple(t for t in asked if t not in met), base_utility, base_gap)
+
+
+def _read_ladder(tolerances: Any) -> list[float]:
+    if not isinstance(tolerances, Iterable) or isinstance(tolerances, str):
+        raise InputError(f"tolerances must be a list of numbers, such as [0.01, 0.05]; got {tolerances!r}.")
+    ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
+    if not ladder:
+        raise InputError("tolerances is empty: give at least one, or None for 25 steps up to the model's own gap.")
+    return ladder
 
 
 def tolerance_ladder(gap: float, steps: int = STEPS) -> list[float]:

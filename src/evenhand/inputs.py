@@ -16,6 +16,10 @@ from evenhand.errors import InputError
 Missing = Literal["raise", "ignore"]
 FloatArray = NDArray[np.float64]
 DEFAULT_ATTRIBUTE = "group"
+MOST_GROUPS = 200
+MANY_GROUPS = 20
+IGNORE_MISSING = "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates"
+DROP_MISSING = "drop them, or give them a group of their own"
 EDGE_SLACK = 1e-6
 
 
@@ -84,6 +88,8 @@ def as_column(values: Any, what: str) -> NDArray[Any]:
         if native.shape[1] != 1:
             raise InputError(f"{what} must be one column; got a frame with {native.shape[1]} columns.")
         array = native.get_column(native.columns[0]).to_numpy()
+    elif isinstance(native, nw.LazyFrame):
+        raise lazy_error(what)
     elif hasattr(values, "__array__"):
         array = np.asarray(values)
     else:
@@ -94,6 +100,11 @@ def as_column(values: Any, what: str) -> NDArray[Any]:
     if array.ndim != 1:
         raise InputError(f"{what} must be one-dimensional; got an array of shape {array.shape}.")
     return array
+
+
+def lazy_error(what: str) -> InputError:
+    """Return the error for a frame whose rows are not there yet."""
+    return InputError(f"{what} is a lazy frame, which has no rows yet: collect() it first.")
 
 
 def _array_of_items(items: list[Any]) -> NDArray[Any]:
@@ -158,6 +169,8 @@ def read_sensitive(
     *,
     missing: Missing = "raise",
     groups: Mapping[str, Sequence[Hashable]] | Sequence[Hashable] | None = None,
+    remedy: str = IGNORE_MISSING,
+    any_number: bool = False,
 ) -> dict[str, Attribute]:
     """Return the sensitive attributes by name, from an array, Series, frame of any library or dict.
 
@@ -171,6 +184,10 @@ def read_sensitive(
         Whether a row whose group is unknown is an error or takes no part in that attribute's rates.
     groups : sequence, or dict of sequences by attribute, default=None
         The groups and their order. ``None`` sorts the values that occur.
+    remedy : str
+        What the caller's user can do about rows whose group is unknown.
+    any_number : bool, default=False
+        Whether a column may have more values than groups that can be compared with each other.
     """
     if missing not in ("raise", "ignore"):
         raise InputError(f"missing must be 'raise' or 'ignore'; got {missing!r}.")
@@ -180,20 +197,31 @@ def read_sensitive(
         what = f"sensitive feature {name!r}"
         known, codes = factorize(column, what)
         if len(codes) != n_rows:
-            raise InputError(f"{what} has {len(codes)} rows, but the labels and probabilities have {n_rows}.")
+            hint = ""
+            if isinstance(sensitive_features, Mapping) and len(codes) > n_rows:
+                hint = " If scikit-learn split them, as in GridSearchCV: it splits no dict, so pass a DataFrame."
+            raise InputError(f"{what} has {len(codes)} rows, but the labels and probabilities have {n_rows}.{hint}")
         wanted = groups.get(name) if isinstance(groups, Mapping) else groups
         if wanted is not None:
             known, codes = _reorder(known, codes, tuple(wanted), what)
+        elif not any_number:
+            check_group_count(len(known), int((codes >= 0).sum()), what)
         unknown = np.flatnonzero(codes < 0)
         if unknown.size and missing == "raise":
-            raise InputError(
-                f"{what} is missing in {unknown.size} rows (the first is row {unknown[0]}): "
-                "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates."
-            )
+            raise InputError(f"{what} is missing in {unknown.size} rows (the first is row {unknown[0]}): {remedy}.")
         if not known:
             raise InputError(f"{what} has no known value in any row.")
         attributes[name] = Attribute(name, known, codes)
     return attributes
+
+
+def check_group_count(n_groups: int, n_rows: int, what: str) -> None:
+    """Raise where a column has so many values that it is no column of groups: every two of them are compared."""
+    if n_groups > MOST_GROUPS or (n_groups > MANY_GROUPS and n_rows < 2 * n_groups):
+        raise InputError(
+            f"{what} has {n_groups:,} different values in {n_rows:,} rows: it looks like a number or an identifier, not"
+            " like groups. Bin it first, for instance with pandas.cut or pandas.qcut, or merge small groups."
+        )
 
 
 def named_columns(sensitive_features: Any) -> dict[str, Any]:
@@ -203,17 +231,32 @@ def named_columns(sensitive_features: Any) -> dict[str, Any]:
     if isinstance(sensitive_features, Mapping):
         if not sensitive_features:
             raise InputError("sensitive_features is an empty dict: give at least one attribute.")
-        return {str(name): column for name, column in sensitive_features.items()}
+        return _by_name(sensitive_features)
     native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
-        return {name: native.get_column(name) for name in native.columns}
+        return _by_name({name: native.get_column(name) for name in native.columns})
     if isinstance(native, nw.Series):
-        return {str(native.name) if native.name not in (None, "") else DEFAULT_ATTRIBUTE: native}
+        return {str(native.name) if is_named(sensitive_features) else DEFAULT_ATTRIBUTE: native}
     if isinstance(sensitive_features, np.ndarray) and sensitive_features.ndim == 2 and sensitive_features.shape[1] > 1:
         return {f"{DEFAULT_ATTRIBUTE}{j}": sensitive_features[:, j] for j in range(sensitive_features.shape[1])}
     return {DEFAULT_ATTRIBUTE: sensitive_features}
+
+
+def _by_name(columns: Mapping[Any, Any]) -> dict[str, Any]:
+    named = {str(name): column for name, column in columns.items()}
+    if len(named) != len(columns):
+        raise InputError(f"sensitive_features has two columns that are written alike: {list(columns)!r}.")
+    return named
+
+
+def is_named(sensitive_features: Any) -> bool:
+    """Tell whether a container of sensitive columns says what they are: a dict, a frame, a Series with a name."""
+    native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
+    if isinstance(native, nw.Series):
+        return native.name not in (None, "")
+    return isinstance(native, Mapping | nw.DataFrame | nw.LazyFrame)
 
 
 def _reorder(
@@ -238,10 +281,10 @@ def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tup
         raise InputError(f"y has a missing label in row {int(np.argmax(codes < 0))}: drop such rows.")
     if len(values) > 2:
         raise InputError(f"y must have two values, one of them positive; it has {len(values)}: {list(values)[:6]!r}.")
-    if pos_label not in values:
-        raise InputError(f"pos_label={pos_label!r} is not among the labels {list(values)!r}: say which is positive.")
     if len(values) == 1:
         raise InputError(f"y has only the value {values[0]!r}: both labels are needed.")
+    if pos_label not in values:
+        raise InputError(f"pos_label={pos_label!r} is not among the labels {list(values)!r}: say which is positive.")
     positive = values.index(pos_label)
     return codes == positive, (values[1 - positive], values[positive])
 
@@ -273,11 +316,38 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
     return np.clip(array, 0.0, 1.0)
 
 
+def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
+    """Return a frame whose columns are named after groups as an array in the groups' order; all else as it is.
+
+    Columns that are named otherwise are read by position, and so are the numbers 0, 1, ... that a frame made of an
+    array has, unless they are the groups.
+    """
+    if isinstance(values, np.ndarray):
+        return values
+    frame = nw.from_native(values, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return values
+    names: list[Any] = frame.columns
+    for spelt in (groups, [str(group) for group in groups], [" & ".join(map(str, _parts(g))) for g in groups]):
+        if len(names) == len(spelt) and set(names) == set(spelt):
+            return np.take(frame.to_numpy(), [names.index(name) for name in spelt], axis=1)
+    known = {*groups, *map(str, groups)}
+    named = [name for name in names if name in known]
+    if named and names != list(range(len(names))):
+        raise InputError(
+            f"{what} has the columns {names!r}, of which only {named!r} are named after groups. Name one column after"
+            f" each of the groups {list(groups)!r}, in any order; or none, and give them in this order."
+        )
+    return values
+
+
 def as_float_array(values: Any, what: str) -> FloatArray:
     """Return any numeric array, Series or frame as a contiguous float64 array."""
     native = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(native, nw.Series | nw.DataFrame):
         values = native.to_numpy()
+    elif isinstance(native, nw.LazyFrame):
+        raise lazy_error(what)
     if getattr(values, "dtype", None) is not None and np.asarray(values).dtype.kind == "c":
         raise InputError(f"{what} must be real numbers; got complex ones.")
     try:

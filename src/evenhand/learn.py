@@ -272,7 +272,8 @@ def read_setting(
     if evidence != "labels":
         kinds.append(evidence_kinds.expected(margins, posteriors, weights, probabilities, cost_pair))
     found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
-    shares = kinds[0].priors if priors is None else event_priors(priors, system.events, used)
+    complete = missing == "raise"
+    shares = kinds[0].priors if priors is None else event_priors(priors, system.events, used, complete=complete)
     contrasts = scores.contrasts(posteriors / shares, system.contrasts)
     if n > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
         raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")

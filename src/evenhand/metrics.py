@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenhand.errors import EvenhandWarning, InputError
-from evenhand.inputs import FloatArray, read_sensitive, read_weights
+from evenhand.inputs import DROP_MISSING, FloatArray, read_sensitive, read_weights
 from evenhand.tally import RATES, rates_of, read_decisions, tabulate
 
 Method = Literal["between_groups", "to_overall"]
@@ -110,7 +110,7 @@ def _table(
     y_true: Any, y_pred: Any, sensitive_features: Any, sample_weight: ArrayLike | None, pos_label: Hashable
 ) -> _Table:
     positive, decided = read_decisions(y_true, y_pred, pos_label)
-    attributes = read_sensitive(sensitive_features, len(decided)).values()
+    attributes = read_sensitive(sensitive_features, len(decided), remedy=DROP_MISSING, any_number=True).values()
     crossed = functools.reduce(lambda a, b: a.crossed(b, f"{a.name} & {b.name}"), attributes)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
     return _Table(crossed.groups, tabulate(crossed.codes, len(crossed.groups), positive, decided, weights))

@@ -24,6 +24,7 @@ from evenhand.search import _kernels
 from evenhand.search.problem import Solution
 
 ROWS_A_THREAD = 500_000
+PRIOR_SLACK = 0.02
 
 
 @dataclass(frozen=True)
@@ -427,8 +428,11 @@ def term_name(coefficients: FloatArray, events: Sequence[Event]) -> str:
     return text.strip()
 
 
-def event_priors(priors: Any, events: Sequence[Event], groups: Groups) -> FloatArray:
-    """Return P(e) for each event, from P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G), by attribute."""
+def event_priors(priors: Any, events: Sequence[Event], groups: Groups, *, complete: bool = True) -> FloatArray:
+    """Return P(e) for each event, from P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G), by attribute.
+
+    They sum to 1 unless they are not ``complete``, because some rows have no known group.
+    """
     if not isinstance(priors, Mapping):
         if len(groups) != 1:
             raise InputError(f"priors must be a dict with an array for each of the attributes {list(groups)!r}.")
@@ -445,6 +449,8 @@ def event_priors(priors: Any, events: Sequence[Event], groups: Groups) -> FloatA
             raise InputError(
                 f"priors of {event.attribute!r} must have shape ({size},) or (2, {size}); got {array.shape}."
             )
+        if array.sum() > 1.0 + PRIOR_SLACK or (complete and array.sum() < 1.0 - PRIOR_SLACK):
+            raise InputError(f"priors of {event.attribute!r} must sum to 1; they sum to {array.sum():.6g}.")
         columns = scores.event_columns(event, groups, joint=array.ndim == 2)
         found[j] = array.reshape(-1)[columns].sum()
         if found[j] <= 0.0:

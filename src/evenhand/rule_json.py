@@ -93,6 +93,15 @@ def _build(data: Mapping[str, Any]) -> Rule:
         raise RuleFormatError(f"The rule has the unknown field {stray[0]!r}.")
     if absent := sorted(_FIELDS - data.keys()):
         raise RuleFormatError(f"The rule lacks the field {absent[0]!r}.")
+    for name in ("labels", "costs", "groups", "learned_from"):
+        if not isinstance(data[name], Mapping):
+            raise RuleFormatError(f"The rule's {name!r} must be an object.")
+    for name in ("events", "terms"):
+        if not isinstance(data[name], list) or not all(isinstance(entry, Mapping) for entry in data[name]):
+            raise RuleFormatError(f"The rule's {name!r} must be a list of objects.")
+    for name, members in data["groups"].items():
+        if not isinstance(members, list):
+            raise RuleFormatError(f"The rule's groups of {name!r} must be a list.")
     events = tuple(
         Event(
             _text_or_none(entry["attribute"]),
@@ -106,9 +115,6 @@ def _build(data: Mapping[str, Any]) -> Rule:
         for entry in data["terms"]
     )
     criterion = None if data["criterion"] is None else criteria.from_dict(data["criterion"])
-    learned_from = data["learned_from"]
-    if not isinstance(learned_from, Mapping):
-        raise RuleFormatError("learned_from must be an object.")
     rule = Rule(
         groups={str(name): tuple(_decode(group) for group in members) for name, members in data["groups"].items()},
         events=events,
@@ -118,7 +124,7 @@ def _build(data: Mapping[str, Any]) -> Rule:
         costs=(_number(data["costs"]["false_positive"]), _number(data["costs"]["false_negative"])),
         criterion=criterion,
         tolerance=None if data["tolerance"] is None else _number(data["tolerance"]),
-        learned_from=dict(learned_from),
+        learned_from=dict(data["learned_from"]),
         solution=None if data["solution"] is None else _solution_from_dict(data["solution"]),
     )
     for members in rule.groups.values():

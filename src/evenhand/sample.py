@@ -16,7 +16,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 
 from evenhand._compat import num_samples, safe_indexing
 from evenhand.errors import InputError
-from evenhand.inputs import Attribute, FloatArray, as_column, read_sensitive, read_weights
+from evenhand.inputs import DROP_MISSING, Attribute, FloatArray, as_column, lazy_error, read_sensitive, read_weights
 
 Rows = NDArray[np.intp]
 
@@ -69,7 +69,15 @@ def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_
     if len(classes) < 2:
         only = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         raise InputError(f"y has {only}, among the rows that count: a classifier needs two.")
-    return Sample(X, labels, classes, _positive_index(classes, pos_label), read_attributes(attributes, n), weights)
+    found = read_attributes(attributes, np.ones(n, dtype=bool) if weights is None else weights > 0.0)
+    return Sample(X, labels, classes, _positive_index(classes, pos_label), found, weights)
+
+
+def check_not_lazy(X: Any) -> None:
+    """Raise where X is a frame whose rows are not there yet: no model takes one."""
+    # Whatever has a shape is left alone: two of its columns may share a name, which narwhals refuses.
+    if not hasattr(X, "shape") and isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
+        raise lazy_error("X")
 
 
 def read_target(y: Any) -> NDArray[Any]:
@@ -77,6 +85,8 @@ def read_target(y: Any) -> NDArray[Any]:
     if y is None:
         raise InputError("FairClassifier requires y to be passed, but the target y is None.")
     native = nw.from_native(y, allow_series=True, pass_through=True)
+    if isinstance(native, nw.LazyFrame):
+        raise lazy_error("y")
     y = native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
     labels: NDArray[Any] = column_or_1d(y, warn=True)
     if labels.dtype == object:
@@ -103,17 +113,27 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
     return int(values.index(pos_label))
 
 
-def read_attributes(sensitive_features: Any, n_rows: int) -> dict[str, Attribute]:
-    """Return the sensitive attributes by name; a row whose group is not known is an error."""
-    attributes = read_sensitive(sensitive_features, n_rows, missing="ignore")
+def read_attributes(sensitive_features: Any, counts: NDArray[np.bool_]) -> dict[str, Attribute]:
+    """Return the sensitive attributes by name; a row that counts and whose group is not known is an error.
+
+    The groups are those of the rows that count: the code of a group that only other rows have is -1.
+    """
+    attributes = read_sensitive(sensitive_features, len(counts), missing="ignore")
     for name, attribute in attributes.items():
-        unknown = np.flatnonzero(attribute.codes < 0)
+        unknown = np.flatnonzero(counts & (attribute.codes < 0))
         if unknown.size:
             raise InputError(
                 f"The sensitive feature {name!r} is missing in {unknown.size} rows (the first is row"
-                f" {unknown[0]}): drop them, or give them a group of their own."
+                f" {unknown[0]}): {DROP_MISSING}."
             )
-    return attributes
+    return attributes if counts.all() else {name: _counted(found, counts) for name, found in attributes.items()}
+
+
+def _counted(attribute: Attribute, counts: NDArray[np.bool_]) -> Attribute:
+    seen = np.unique(attribute.codes[counts])
+    position = np.full(len(attribute.groups) + 1, -1, dtype=np.intp)
+    position[seen] = np.arange(len(seen))
+    return Attribute(attribute.name, tuple(attribute.groups[code] for code in seen), position[attribute.codes])
 
 
 def _indexable(X: Any) -> Any:

@@ -8,14 +8,14 @@ s_k = f_k / eta -> ``bias_score`` k (Eq. bias_score).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from evenhand.criteria import Event, Groups, Intersection
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, as_float_array, read_probabilities
+from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, as_float_array, columns_in_order, read_probabilities
 
 SUM_SLACK = 1e-3
 Costs = tuple[float, float]
@@ -66,7 +66,8 @@ def read_group_probabilities(
     """Return p(A|x) of shape (n, G), or p(Y,A|x) of shape (n, 2, G), for each attribute of ``groups``.
 
     A single attribute may be given as a bare array, and for two groups p(A = second group | x) alone is
-    enough. A crossed attribute's key is its Intersection, the tuple of its names, or ``"first & second"``.
+    enough. A frame whose columns are named after the groups may have them in any order. A crossed attribute's key
+    is its Intersection, the tuple of its names, or ``"first & second"``.
     """
     if isinstance(p_group, Mapping):
         given = {attribute_key(key): value for key, value in p_group.items()}
@@ -74,13 +75,13 @@ def read_group_probabilities(
         given = {next(iter(groups)): p_group}
     else:
         raise InputError(f"{what} must be a dict with an array for each of the attributes {list(groups)!r}.")
-    if len(given) == 1 and len(groups) == 1:
+    if len(given) == 1 and list(groups) == [DEFAULT_ATTRIBUTE]:
         given = {next(iter(groups)): next(iter(given.values()))}
     found = {}
     for name, members in groups.items():
         if name not in given:
             raise InputError(f"{what} has no probabilities for the attribute {name!r}; it has {list(given)!r}.")
-        found[name] = _read_one_attribute(given[name], len(members), n_rows, f"{what} of {name!r}")
+        found[name] = _read_one_attribute(given[name], members, n_rows, f"{what} of {name!r}")
     return found
 
 
@@ -91,8 +92,9 @@ def attribute_key(key: object) -> str:
     return Intersection(*key).name if isinstance(key, tuple) else str(key)
 
 
-def _read_one_attribute(values: Any, n_groups: int, n_rows: int, what: str) -> FloatArray:
-    array = read_probabilities(values, what)
+def _read_one_attribute(values: Any, members: Sequence[Hashable], n_rows: int, what: str) -> FloatArray:
+    n_groups = len(members)
+    array = read_probabilities(columns_in_order(values, members, what), what)
     if array.ndim == 1 and n_groups == 2:
         array = np.column_stack([1.0 - array, array])
     if array.ndim not in (2, 3) or array.shape[-1] != n_groups or (array.ndim == 3 and array.shape[1] != 2):

@@ -37,6 +37,15 @@ def test_every_number_of_a_step_is_the_librarys(rows, curve, summary):
             assert str(base[row]) == receipt["base_decision"] != receipt["decision"] == str(decisions[row])
 
 
+def test_a_report_follows_the_names_of_a_frames_columns():
+    pandas = pytest.importorskip("pandas")
+    data = eh.datasets.make_zafar(600, random_state=0)
+    rule = learn_rule(data.y, data.group, data.p_y, data.p_group)
+    frame = pandas.DataFrame(data.p_group, columns=["0", "1"])
+    found = [summarize(data.y, data.group, data.p_y, given, rule) for given in (data.p_group, frame[["1", "0"]])]
+    assert found[0] == found[1]
+
+
 def test_the_chosen_step_is_the_loosest_within_the_tolerance(rows, curve):
     for tolerance in (0.01, 0.04, 0.05, 0.5):
         found = summarize(*rows[1], curve, tolerance=tolerance)

@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score
 
 from evenhand.criteria import Criterion, resolve
 from evenhand.errors import InputError
-from evenhand.inputs import read_sensitive
+from evenhand.inputs import DROP_MISSING, read_sensitive
 from evenhand.models._labels import read_targets
 
 FloatArray = NDArray[np.float64]
@@ -103,7 +103,7 @@ def _length(y: Any) -> int:
 def _read_groups(
     sensitive_features: Any, n_rows: int, groups: tuple[Hashable, ...] | None = None
 ) -> tuple[tuple[Hashable, ...], Codes]:
-    attributes = read_sensitive(sensitive_features, n_rows, groups=groups)
+    attributes = read_sensitive(sensitive_features, n_rows, groups=groups, remedy=DROP_MISSING)
     if len(attributes) != 1:
         raise InputError(
             f"this baseline compares the groups of one attribute; got {sorted(attributes)}: "

@@ -132,7 +132,7 @@ def _take_global_options(tokens: list[str]) -> tuple[list[str], str | None]:
 
 def _message(error: Exception) -> str:
     if isinstance(error, EvenhandError):
-        return str(error)
+        return str(error).replace("missing='ignore'", "--ignore-missing")
     if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("evenhand."):
         return f"this installation does not contain {error.name}, which is needed here."
     if isinstance(error, MemoryError):

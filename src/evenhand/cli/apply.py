@@ -67,6 +67,7 @@ def apply(
     from evenhand.cli import output as out
     from evenhand.errors import InputError
 
+    out.check_not_input(output, file)
     if rule.suffix.lower() == ".skops":
         from evenhand.cli.apply_classifier import apply_classifier
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from evenhand import tables
 from evenhand.criteria import Criterion, write_out
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, cross_attributes, factorize, read_labels, read_sensitive
+from evenhand.inputs import FloatArray, check_group_count, cross_attributes, factorize, read_labels, read_sensitive
 
 Groups = Mapping[str, tuple[Hashable, ...]]
 Cell = tuple[str, int | None, int]
@@ -75,6 +75,8 @@ class Scored:
 def positive_label(y: NDArray[Any], given: str | None, column: str) -> Hashable:
     """Return the positive label: the one named, or 1 or True where none is."""
     values, _ = factorize(y, f"the column {column!r}")
+    if not values:
+        raise InputError(f"The column {column!r} has no label in any row.")
     if given is not None:
         return tables.value_from_text(given, values, f"the column {column!r}")
     for value in values:
@@ -125,6 +127,8 @@ def read_scored(
     table, y, positive, columns = read_truth(path, label, sensitive, [score, weight], pos_label)
     assert y is not None
     groups = {name: factorize(values, f"the column {name!r}")[0] for name, values in columns.items()}
+    for name, members in groups.items():
+        check_group_count(len(members), len(y), f"The column {name!r}")
     classes = read_labels(y, positive)[1]
     source = tables.open_table(path)
     speaks = groups if criterion is None else _spoken_of(criterion, groups, columns, len(y))

@@ -19,6 +19,7 @@ from evenhand.criteria import Criterion, write_out
 from evenhand.engines.recount import places
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, MissingExtraError
+from evenhand.inputs import MOST_GROUPS
 from evenhand.rule import Rule
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -
     if len(negative) != 1:
         raise InputError(f"The column {columns.label!r} must have two values; it has {labels[:6]!r}.")
     groups = {attribute: values_of(source, attribute) for attribute in columns.sensitive}
+    for attribute, members in groups.items():
+        if len(members) > MOST_GROUPS:
+            raise InputError(
+                f"The column {attribute!r} has more than {MOST_GROUPS} different values: it looks like a number or an"
+                " identifier, not like groups. Bin it first."
+            )
     for crossed in criterion.intersections:
         groups[crossed.name] = combinations_of(source, crossed.attributes)
     classes = (negative[0], positive)

@@ -55,7 +55,13 @@ def explain(
     from evenhand.cli import PASS
     from evenhand.cli import output as out
     from evenhand.cli.apply import which_columns
+    from evenhand.errors import InputError
 
+    if rule.suffix.lower() == ".skops":
+        raise InputError(
+            f"{rule} holds a classifier, and explain takes the JSON file of a rule and the probabilities it decides by."
+            f" Explain rows in Python, with evenhand.io.load({str(rule)!r}).explain(X); .rule_.to_json() is its rule."
+        )
     learned = eh.Rule.from_json(out.read_text(rule))
     if row.suffix.lower() == ".json":
         source, table = _from_json(row)

@@ -356,6 +356,8 @@ def frontier(
     from evenhand.errors import InputError
     from evenhand.frontier import frontier as draw_frontier
 
+    if output is not None:
+        out.check_not_input(output, file)
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     data = columns.read(file, wanted)
     options = {

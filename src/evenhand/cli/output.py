@@ -68,6 +68,12 @@ def provenance(path: Path) -> dict[str, str]:
     return {"data": path.name, "sha256": tables.sha256_of(path), "command": command_line()}
 
 
+def check_not_input(output: Path, file: Path) -> None:
+    """Raise where a command would write over the table that it reads."""
+    if output.exists() and file.exists() and output.samefile(file):
+        raise InputError(f"{output} is the table that is read: give --output another name, so that it is kept.")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with tables.whole_or_nothing(path) as temporary:

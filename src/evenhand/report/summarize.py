@@ -6,6 +6,7 @@ import platform
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
@@ -158,6 +159,7 @@ def summarize(
     if points:
         if y is None:
             raise InputError("A report about rules compares decisions with labels: y must not be None.")
+        _check_groups(points[0][1], rows.attributes)
         base_decisions = rows.base(points[0][1])
         chosen = max((i for i, (t, _) in enumerate(points) if t <= tolerance + 1e-12), default=0)
         base = audit(y, base_decisions, sensitive_features, tolerance=points[chosen][0], **options)
@@ -211,6 +213,22 @@ def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
     if not len(rules):
         raise InputError("This frontier has no rule: no tolerance that was asked for can be met.")
     return [(point.tolerance, point.rule) for point in rules]
+
+
+def _check_groups(rule: Rule, attributes: Mapping[str, Attribute]) -> None:
+    """Raise where the rows have other attributes or groups than those that the rule decides between."""
+    for name in rule.attributes:
+        if name not in attributes:
+            raise InputError(
+                f"The rule is about the attribute {name!r}, and sensitive_features has {list(attributes)!r}: give each"
+                f" row's group by that name, as {{{name!r}: ...}}."
+            )
+        stray = [group for group in attributes[name].groups if group not in rule.groups[name]]
+        if stray:
+            raise InputError(
+                f"sensitive feature {name!r} has the group {stray[0]!r}, which the rule does not know: its groups are"
+                f" {list(rule.groups[name])!r}."
+            )
 
 
 class _Rows:
@@ -319,7 +337,10 @@ def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDA
 
 def _take(p_group: Any, rows: Sequence[int]) -> Any:
     if isinstance(p_group, Mapping):
-        return {name: np.asarray(array)[rows] for name, array in p_group.items()}
+        return {name: _take(array, rows) for name, array in p_group.items()}
+    frame = nw.from_native(p_group, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return frame[list(rows)].to_native()
     return None if p_group is None else np.asarray(p_group)[rows]
 
 
