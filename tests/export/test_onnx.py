@@ -113,6 +113,19 @@ def test_a_rule_about_groups_takes_joint_probabilities_where_they_are_given(tmp_
     assert run(tmp_path / "rule.onnx", {"p_y": p, "p_group": joint})["label"].tolist() == rule.decide(p, joint).tolist()
 
 
+@pytest.mark.parametrize("joint", [False, True])
+def test_what_rounding_took_over_the_edge_is_decided_as_in_python(joint, tmp_path):
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.5])
+    p = np.array([1.0 + 5e-7, 1.0, -5e-7, 0.0, 0.5, np.nan])
+    groups = np.array([[1.0, 0.0], [1.0 + 5e-7, 0.0], [0.0, 1.0], [-5e-7, 1.0], [0.5, 0.5], [0.5, 0.5]])
+    groups = np.stack([groups, np.zeros((6, 2))], axis=1) if joint else groups
+    assert rule_to_onnx(rule, tmp_path / "rule.onnx", p_y=p[:5], p_group=groups[:5]) == Agreement(5, 0.0)
+    found = run(tmp_path / "rule.onnx", {"p_y": p, "p_group": groups})
+    assert found["fair_margin"][:5].tolist() == rule.decision_function(p[:5], groups[:5]).tolist()
+    assert found["label"][:5].tolist() == rule.decide(p[:5], groups[:5]).tolist()
+    assert np.isnan(found["fair_margin"][5])
+
+
 EXACT = {
     "logistic": LogisticRegression(),
     "scaled": make_pipeline(StandardScaler(), LogisticRegression()),
