@@ -181,10 +181,12 @@ def test_corrected_probabilities_are_corrected_in_the_graph_too(base, criterion,
     groups = {"A": data.group, "B": np.where(data.X[:, 0] > 0, "x", np.where(data.X[:, 1] > 0, "y", "z"))}
     fair = eh.FairClassifier(base, criterion=criterion, tolerance=0.3, recalibrate=True, random_state=0)
     fair.fit(data.X, data.y, sensitive_features=groups)
-    assert classifier_to_onnx(fair, tmp_path / "fair.onnx", data.X).margin_difference < 1e-9
-    found = run(tmp_path / "fair.onnx", {"X": data.X})
-    assert found["label"].tolist() == fair.predict(data.X).tolist()
-    np.testing.assert_allclose(found["probability"], fair.predict_proba(data.X)[:, 1], rtol=0, atol=1e-12)
+    # Some of these rows have scores beyond those that the correction was fitted on.
+    X = np.concatenate([data.X, 3.0 * data.X])
+    assert classifier_to_onnx(fair, tmp_path / "fair.onnx", X).margin_difference < 1e-9
+    found = run(tmp_path / "fair.onnx", {"X": X})
+    assert found["label"].tolist() == fair.predict(X).tolist()
+    np.testing.assert_allclose(found["probability"], fair.predict_proba(X)[:, 1], rtol=0, atol=1e-12)
 
 
 def test_missing_values_and_categories_take_the_branches_that_they_take_in_python(data, tmp_path):
@@ -243,6 +245,16 @@ def test_a_frame_has_an_input_for_each_column(data, tmp_path):
         assert run(tmp_path / "fair.onnx", feeds)["label"].tolist() == fair.predict(X).tolist()
     bare = fitted(HistGradientBoostingClassifier(max_iter=5), data, X[["a", "b", "rooms"]])
     classifier_to_onnx(bare, tmp_path / "bare.onnx", X[["a", "b", "rooms"]])
+
+
+@pytest.mark.parametrize("name", ["logistic", "scaled", "calibrated", "network", "forest", "boosting"])
+def test_a_plain_model_of_a_frame_has_an_input_for_each_column_too(name, data, tmp_path):
+    X = pd.DataFrame({"a": data.X[:, 0], "b b": data.X[:, 1], "rooms": np.arange(ROWS) % 5, "new": data.X[:, 0] > 1})
+    fair = fitted({**EXACT, **ROUNDED}[name], data, X)
+    assert classifier_to_onnx(fair, tmp_path / "fair.onnx", X).rows == ROWS
+    found = run(tmp_path / "fair.onnx", {column: X[[column]].to_numpy().astype(float) for column in X})
+    assert found["label"].tolist() == fair.predict(X).tolist()
+    np.testing.assert_allclose(found["fair_margin"], fair.decision_function(X), rtol=0, atol=1e-5)
 
 
 def test_a_graph_that_decides_otherwise_is_not_written(data, tmp_path, monkeypatch):

@@ -79,10 +79,8 @@ def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output:
     if output == "margin":
         return margin
     negative, positive = (spelling.label(label) for label in rule.classes)
-    columns = [
-        p_y,
-        *(name for array in group_columns(rule, p_group).values() for name in array.flat if name is not None),
-    ]
+    given = [name for array in group_columns(rule, p_group).values() for name in array.reshape(-1).tolist()]
+    columns = [p_y, *(name for name in given if name is not None)]
 
     def decided(low: str, high: str, margin: str) -> str:
         inside = " AND ".join(f"{spelling.name(column)} BETWEEN {low} AND {high}" for column in columns)
