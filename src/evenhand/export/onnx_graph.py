@@ -129,6 +129,8 @@ def add_recalibration(
     standard = graph.add(
         "Div", graph.add("Sub", scores, graph.constant(correction.centre)), graph.constant(correction.scale)
     )
+    standard = graph.add("Max", standard, graph.constant(correction.lowest))
+    standard = graph.add("Min", standard, graph.constant(correction.highest))
     first, second = (
         graph.add("Gather", standard, whole(*pair), axis=1) for pair in product_pairs(len(correction.scale))
     )
