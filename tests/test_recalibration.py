@@ -66,6 +66,28 @@ def test_weights_are_repetitions_and_few_rows_change_little():
     assert np.abs(few.label_weights[1:]).max() < 0.5
 
 
+def test_beyond_the_scores_it_was_fitted_on_the_correction_stays_as_it_is_at_the_last():
+    rng = np.random.default_rng(6)
+    p_y, p_group, positive, codes = calibrated(rng, n=300)
+    share = np.ones(300)
+    # A row that does not count does not widen the range.
+    p_y[0], p_group["A"][0], share[0] = 0.9999, [0.0001, 0.9999], 0.0
+    found = Recalibration.fit(p_y, p_group, positive, codes, share)
+    odds = [np.log(table[:, 1] / table[:, 0]) for table in (np.column_stack([1 - p_y, p_y]), p_group["A"])]
+    last = np.array([ratio[1:].max() for ratio in odds])
+    np.testing.assert_allclose((last - found.centre) / found.scale, found.highest)
+
+    def shift(label_odds, group_odds):
+        label, group = 1 / (1 + np.exp(-np.array([label_odds, group_odds])))
+        new_y, new_group = found.apply(np.array([label]), {"A": np.array([[1 - group, group]])})
+        new = new_group["A"][0]
+        return np.log(new_y[0] / (1 - new_y[0])) - label_odds, np.log(new[1] / new[0]) - group_odds
+
+    step = np.array([0.5, 0.7])
+    np.testing.assert_allclose(shift(*(last + step)), shift(*last), atol=1e-9)
+    assert np.abs(np.subtract(shift(*(last - step)), shift(*last))).max() > 1e-3
+
+
 def test_the_weights_are_the_optimum_of_an_independent_solver():
     rng = np.random.default_rng(3)
     p_y, p_group, positive, codes = calibrated(rng, n=400, joint=True)

@@ -196,6 +196,7 @@ def test_a_changed_character_is_read_or_refused_but_never_anything_else(position
         ([0.5, 1.5], [[0.5, 0.5]] * 2, "p_y must hold probabilities"),
         ([0.5, np.nan], [[0.5, 0.5]] * 2, "p_y must hold probabilities"),
         ([0.5, 0.5], [[0.5, 0.6]] * 2, "sum to 1"),
+        ([0.5, 0.5], [[1.0009, 0.0]] * 2, "of 'sex' must hold probabilities"),
         ([0.5, 0.5], [[0.5, 0.5]], "1 rows"),
         ([[0.5, 0.5]], [[0.5, 0.5]], "predict_proba"),
         ([0.5, 0.5], None, "needs p_group"),
@@ -206,6 +207,38 @@ def test_rows_that_cannot_be_decided_are_refused(p_y, p_group, message):
     rule = hand_made("dp")
     with pytest.raises(InputError, match=message):
         rule.decide(np.array(p_y), None if p_group is None else np.array(p_group))
+
+
+OVER = 5e-7
+
+
+@pytest.mark.parametrize("form", ["arrays", "lists", "several attributes"])
+@pytest.mark.parametrize(
+    ("p", "groups", "z"),
+    [
+        (0.75 + 0.1 * OVER, [1.0 + OVER, 0.0], 0.25),
+        (0.25 - 0.1 * OVER, [-OVER, 1.0], 0.25),
+        (1.0 + OVER, [1.0, 0.0], 0.5),
+        (-OVER, [0.0, 1.0], 0.5),
+    ],
+)
+def test_what_rounding_took_over_the_edge_is_set_to_it_however_it_is_given(p, groups, z, form):
+    names = ("sex", "race") if form == "several attributes" else ("sex",)
+    rule = eh.Rule.from_criterion(
+        "dp",
+        groups=dict.fromkeys(names, ("F", "M")),
+        priors={key: [0.5, 0.5] for key in names},
+        z=[z, *[0.0] * (len(names) - 1)],
+    )
+    given = [p], {key: [groups] for key in names}
+    if form != "lists":
+        given = np.array([p]), {name: np.array([groups]) for name in names}
+    edged = np.clip([p], 0.0, 1.0), {name: np.clip([groups], 0.0, 1.0) for name in names}
+    assert rule.decision_function(*given) == rule.decision_function(*edged)
+    (receipt,) = rule.explain(*given)
+    assert receipt == rule.explain(*edged)[0]
+    assert receipt.probability == edged[0][0]
+    assert receipt.margin + sum(receipt.terms.values()) == pytest.approx(receipt.fair_margin, abs=1e-12)
 
 
 def test_a_rule_within_labels_refuses_probabilities_without_labels():

@@ -7,7 +7,8 @@ group 1 need not be 0.7. The rule is the best one for what it is given only if i
     p'(c|x)  proportional to  p(c|x) exp(b_c + w_c . s(x)),
 
 where s(x) has the log-ratios of all models' probabilities, standardised, and their products. The penalty
-PENALTY / 2 |w|^2 on the log-likelihood draws it to no correction, so that few rows change little.
+PENALTY / 2 |w|^2 on the log-likelihood draws it to no correction, so that few rows change little. A score beyond those
+that it was fitted on is taken for the last of them, because products would otherwise grow without bound there.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Recalibration:
     ----------
     centre, scale : arrays of shape (scores,)
         Mean and standard deviation of the log-ratios that it was fitted on.
+    lowest, highest : arrays of shape (scores,)
+        The range of the standardised log-ratios that it was fitted on.
     label_weights : array of shape (features, 2)
         b and w of the negative and the positive label; the first row is b.
     group_weights : dict of arrays of shape (features, classes)
@@ -57,6 +60,8 @@ class Recalibration:
 
     centre: FloatArray
     scale: FloatArray
+    lowest: FloatArray
+    highest: FloatArray
     label_weights: FloatArray
     group_weights: dict[str, FloatArray]
 
@@ -90,7 +95,10 @@ class Recalibration:
         centre = np.average(scores, axis=0, weights=share)
         scale = np.sqrt(np.average((scores - centre) ** 2, axis=0, weights=share))
         scale[scale < 1e-9] = 1.0
-        features = _features(scores, centre, scale)
+        standard = (scores - centre) / scale
+        counted = standard[share > 0.0]
+        lowest, highest = counted.min(axis=0), counted.max(axis=0)
+        features = _features(standard, lowest, highest)
         targets = {
             name: codes[name] + (len(array[0, 0]) * positive if array.ndim == 3 else 0)
             for name, array in p_group.items()
@@ -98,6 +106,8 @@ class Recalibration:
         return cls(
             centre,
             scale,
+            lowest,
+            highest,
             _fit_one(label, features, positive.astype(np.intp), share),
             {name: _fit_one(groups[name], features, targets[name], share) for name in groups},
         )
@@ -105,7 +115,8 @@ class Recalibration:
     def apply(self, p_y: FloatArray, p_group: Mapping[str, FloatArray]) -> tuple[FloatArray, dict[str, FloatArray]]:
         """Return the corrected probabilities, in the same shapes."""
         label, groups = _columns(p_y, p_group)
-        features = _features(_log_ratios(label, groups), self.centre, self.scale)
+        standard = (_log_ratios(label, groups) - self.centre) / self.scale
+        features = _features(standard, self.lowest, self.highest)
         corrected = {
             name: _softmax(np.log(groups[name]) + features @ self.group_weights[name]).reshape(array.shape)
             for name, array in p_group.items()
@@ -130,10 +141,10 @@ def _log_ratios(label: FloatArray, groups: Mapping[str, FloatArray]) -> FloatArr
     return np.column_stack([log[:, 1:] - log[:, :1] for log in logs])
 
 
-def _features(scores: FloatArray, centre: FloatArray, scale: FloatArray) -> FloatArray:
-    standard = (scores - centre) / scale
-    first, second = product_pairs(scores.shape[1])
-    return np.column_stack([np.ones(len(scores)), standard, standard[:, first] * standard[:, second]])
+def _features(standard: FloatArray, lowest: FloatArray, highest: FloatArray) -> FloatArray:
+    inside = np.clip(standard, lowest, highest)
+    first, second = product_pairs(inside.shape[1])
+    return np.column_stack([np.ones(len(inside)), inside, inside[:, first] * inside[:, second]])
 
 
 def _fit_one(table: FloatArray, features: FloatArray, target: NDArray[np.intp], share: FloatArray) -> FloatArray:

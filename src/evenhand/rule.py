@@ -317,7 +317,7 @@ class Rule:
         bias = scores.bias_scores(margins, contrasts)
         amounts = -contrasts * self.z
         slope = sum(self.costs)
-        probabilities = as_float_array(p_y, "p_y")
+        probabilities = read_probabilities(p_y, "p_y")
         return [
             Receipt(
                 probability=float(probabilities[i]),
@@ -358,7 +358,9 @@ class Rule:
         dialect : {"ansi", "bigquery", "duckdb", "postgres", "spark", "sqlite"}, default="ansi"
             How numbers and names are spelt.
         output : {"decision", "margin"}, default="decision"
-            The label, or the fair margin that is compared with 0.
+            The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
+            probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
+            the columns as they are.
 
         Examples
         --------

@@ -113,6 +113,19 @@ def test_a_rule_about_groups_takes_joint_probabilities_where_they_are_given(tmp_
     assert run(tmp_path / "rule.onnx", {"p_y": p, "p_group": joint})["label"].tolist() == rule.decide(p, joint).tolist()
 
 
+@pytest.mark.parametrize("joint", [False, True])
+def test_what_rounding_took_over_the_edge_is_decided_as_in_python(joint, tmp_path):
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.5])
+    p = np.array([1.0 + 5e-7, 1.0, -5e-7, 0.0, 0.5, np.nan])
+    groups = np.array([[1.0, 0.0], [1.0 + 5e-7, 0.0], [0.0, 1.0], [-5e-7, 1.0], [0.5, 0.5], [0.5, 0.5]])
+    groups = np.stack([groups, np.zeros((6, 2))], axis=1) if joint else groups
+    assert rule_to_onnx(rule, tmp_path / "rule.onnx", p_y=p[:5], p_group=groups[:5]) == Agreement(5, 0.0)
+    found = run(tmp_path / "rule.onnx", {"p_y": p, "p_group": groups})
+    assert found["fair_margin"][:5].tolist() == rule.decision_function(p[:5], groups[:5]).tolist()
+    assert found["label"][:5].tolist() == rule.decide(p[:5], groups[:5]).tolist()
+    assert np.isnan(found["fair_margin"][5])
+
+
 EXACT = {
     "logistic": LogisticRegression(),
     "scaled": make_pipeline(StandardScaler(), LogisticRegression()),
@@ -168,10 +181,12 @@ def test_corrected_probabilities_are_corrected_in_the_graph_too(base, criterion,
     groups = {"A": data.group, "B": np.where(data.X[:, 0] > 0, "x", np.where(data.X[:, 1] > 0, "y", "z"))}
     fair = eh.FairClassifier(base, criterion=criterion, tolerance=0.3, recalibrate=True, random_state=0)
     fair.fit(data.X, data.y, sensitive_features=groups)
-    assert classifier_to_onnx(fair, tmp_path / "fair.onnx", data.X).margin_difference < 1e-9
-    found = run(tmp_path / "fair.onnx", {"X": data.X})
-    assert found["label"].tolist() == fair.predict(data.X).tolist()
-    np.testing.assert_allclose(found["probability"], fair.predict_proba(data.X)[:, 1], rtol=0, atol=1e-12)
+    # Some of these rows have scores beyond those that the correction was fitted on.
+    X = np.concatenate([data.X, 3.0 * data.X])
+    assert classifier_to_onnx(fair, tmp_path / "fair.onnx", X).margin_difference < 1e-9
+    found = run(tmp_path / "fair.onnx", {"X": X})
+    assert found["label"].tolist() == fair.predict(X).tolist()
+    np.testing.assert_allclose(found["probability"], fair.predict_proba(X)[:, 1], rtol=0, atol=1e-12)
 
 
 def test_missing_values_and_categories_take_the_branches_that_they_take_in_python(data, tmp_path):
@@ -230,6 +245,16 @@ def test_a_frame_has_an_input_for_each_column(data, tmp_path):
         assert run(tmp_path / "fair.onnx", feeds)["label"].tolist() == fair.predict(X).tolist()
     bare = fitted(HistGradientBoostingClassifier(max_iter=5), data, X[["a", "b", "rooms"]])
     classifier_to_onnx(bare, tmp_path / "bare.onnx", X[["a", "b", "rooms"]])
+
+
+@pytest.mark.parametrize("name", ["logistic", "scaled", "calibrated", "network", "forest", "boosting"])
+def test_a_plain_model_of_a_frame_has_an_input_for_each_column_too(name, data, tmp_path):
+    X = pd.DataFrame({"a": data.X[:, 0], "b b": data.X[:, 1], "rooms": np.arange(ROWS) % 5, "new": data.X[:, 0] > 1})
+    fair = fitted({**EXACT, **ROUNDED}[name], data, X)
+    assert classifier_to_onnx(fair, tmp_path / "fair.onnx", X).rows == ROWS
+    found = run(tmp_path / "fair.onnx", {column: X[[column]].to_numpy().astype(float) for column in X})
+    assert found["label"].tolist() == fair.predict(X).tolist()
+    np.testing.assert_allclose(found["fair_margin"], fair.decision_function(X), rtol=0, atol=1e-5)
 
 
 def test_a_graph_that_decides_otherwise_is_not_written(data, tmp_path, monkeypatch):

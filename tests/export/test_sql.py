@@ -64,6 +64,42 @@ def test_several_attributes_are_one_expression():
     assert found == rule.decision_function(p, groups).tolist()
 
 
+OVER = 5e-7
+AT_THE_EDGE = [
+    (0.75 + 0.1 * OVER, 1.0 + OVER, 0.0),
+    (0.25 - 0.1 * OVER, -OVER, 1.0),
+    (1.0 + OVER, 1.0, 0.0),
+    (-OVER, 0.0, 1.0),
+    (0.75 + 1e-17, 1.0 + 2.3e-16, 0.0),
+]
+
+
+@pytest.mark.parametrize("z", [0.25, 0.5])
+@pytest.mark.parametrize("rest", ["m", None])
+def test_what_rounding_took_over_the_edge_is_decided_as_in_python(z, rest):
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[z])
+    p, f, m = np.array(AT_THE_EDGE).T
+    text = rule.to_sql(p_y="p", p_group={"F": "f", "M": rest}, dialect="sqlite")
+    assert run(text, ["p", "f", "m"], [p, f, m]) == rule.decide(p, np.column_stack([f, m])).tolist()
+
+
+def test_what_is_no_probability_is_decided_null():
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
+    text = rule.to_sql(p_y="p", p_group={"F": "f", "M": "m"}, dialect="sqlite")
+    p, f, m = np.array([(1.01, 0.5, 0.5), (0.9, 1.0009, 0.0), (0.1, 1.0, -0.0009), (0.9, 0.5, 0.5)]).T
+    assert run(text, ["p", "f", "m"], [p, f, m]) == [None, None, None, 1]
+
+
+@pytest.mark.parametrize("z", [-1e300, 1e300, 4e307])
+def test_margins_of_any_size_are_decided(z):
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[z])
+    p, f = np.random.default_rng(0).random((2, 50))
+    text = rule.to_sql(p_y="p", p_group={"F": "f", "M": "m"}, dialect="sqlite")
+    expected = rule.decide(p, np.column_stack([f, 1 - f])).tolist()
+    assert {0, 1} == set(expected)
+    assert run(text, ["p", "f", "m"], [p, f, 1 - f]) == expected
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_quotes_a_hostile_name(dialect):
     rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])

@@ -66,13 +66,28 @@ def test_spark_decides_every_row_as_python_does(spark, criterion):
         assert found["c1"].to_pylist() == rule.decide(p, joint).tolist()
 
 
-def test_a_score_that_is_null_or_nan_is_decided_null(spark):
-    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
-    table = pa.table({"p": pa.array([None, float("nan"), 0.9]), "f": [0.5, 0.5, 0.5], "m": [0.5, 0.5, 0.5]})
+@pytest.mark.parametrize("z", [0.1, -1e300])
+def test_a_score_that_is_null_nan_or_no_probability_is_decided_null(spark, z):
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[z])
+    p, f = [None, float("nan"), float("inf"), 1.1, 0.9, 0.9], [0.5, 0.5, 0.5, 0.5, float("nan"), 0.6]
+    table = pa.table({"p": pa.array(p), "f": f, "m": [0.5, 0.5, 0.5, 0.5, 0.5, 0.4]})
     texts = {name: rule.to_sql(p_y="p", p_group={"F": "f", "M": "m"}, dialect=name) for name in ("duckdb", "spark")}
     in_duckdb = duckdb.from_arrow(table).project(f"{texts['duckdb']} AS c").fetchall()
     in_spark = spark.createDataFrame(table).selectExpr(f"{texts['spark']} AS c").collect()
-    assert [row[0] for row in in_duckdb] == [row[0] for row in in_spark] == [None, None, 1]
+    assert [row[0] for row in in_duckdb] == [row[0] for row in in_spark] == [None, None, None, None, None, 1]
+
+
+def test_what_rounding_took_over_the_edge_is_decided_as_in_python(spark):
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.25])
+    rows = np.array([(0.75 + 5e-8, 1.0 + 5e-7, 0.0), (0.25 - 5e-8, -5e-7, 1.0), (1.0 + 5e-7, 1.0, 0.0)])
+    table = pa.table(dict(zip("pfm", rows.T, strict=True)))
+    expected = rule.decide(rows[:, 0], rows[:, 1:]).tolist()
+    for rest in ("m", None):
+        columns = {"p_y": "p", "p_group": {"F": "f", "M": rest}}
+        text = rule.to_sql(**columns, dialect="duckdb")
+        assert [row[0] for row in duckdb.from_arrow(table).project(f"{text} AS c").fetchall()] == expected
+        text = rule.to_sql(**columns, dialect="spark")
+        assert [row[0] for row in spark.createDataFrame(table).selectExpr(f"{text} AS c").collect()] == expected
 
 
 def test_one_column_may_be_what_the_others_leave():

@@ -58,7 +58,7 @@ def learn_rule(
     sensitive_features : str, list of str or dict, default=None
         The columns of groups; a dict names the attributes.
     p_y : str
-        The column of P(Y = positive | x).
+        The column of P(Y = positive | x). Scores must be in [0, 1]: rounding over the edge is not put right here.
     p_group : dict, or dict of dicts by attribute
         The column of each group for P(A = g | x), or of each pair (label, group) for P(Y = y, A = g | x). One may
         be ``None``: it is what the others leave of 1.
@@ -122,7 +122,8 @@ def apply(
     """Return a relation with the columns decision, fair_margin, flipped and bias_score_1, ... added.
 
     Nothing is computed until the relation is read: write it with ``.write_parquet(path)``, or query it. A row that is
-    not made of probabilities is an error then.
+    not made of probabilities is an error then; so is one that rounding took over the edge of [0, 1], which
+    :meth:`evenhand.Rule.decide` sets to it: give ``least(greatest(p, 0), 1)``.
 
     Parameters
     ----------

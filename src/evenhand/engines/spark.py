@@ -76,7 +76,8 @@ def apply(
     """Return the DataFrame with the columns decision, fair_margin, flipped and bias_score_1, ... added.
 
     Columns that are not named are those that the rule was learnt on; see :func:`evenhand.engines.duckdb.apply`. A row
-    that is not made of probabilities is an error when the result is read.
+    that is not made of probabilities is an error when the result is read; so is one that rounding took over
+    the edge of [0, 1], which :meth:`evenhand.Rule.decide` sets to it: give ``least(greatest(p, 0), 1)``.
     """
     table = Table(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)

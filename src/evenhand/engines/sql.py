@@ -83,7 +83,8 @@ def added_columns(
 ) -> list[str]:
     """Return the expressions of decision, fair_margin, flipped and the bias scores.
 
-    A row that is not made of probabilities fails with a message: ``error`` is the engine's function for that.
+    A row that is not made of probabilities fails with a message: ``error`` is the engine's function for that. So does
+    one that rounding took over the edge: setting it to the edge would cost half as much again on every other row.
     """
     score = spelling.name(p_y)
     cells = group_cells(rule, p_group, spelling)
@@ -92,7 +93,11 @@ def added_columns(
     base = f"({spelling.literal(false_negative + false_positive)} * {score} - {spelling.literal(false_positive)})"
     sound = [f"{name} >= 0 AND {name} <= 1" for name in [score, *(c for a in cells.values() for c in a.reshape(-1))]]
     sound += [f"abs({' + '.join(array.reshape(-1))} - 1) <= {SUM_SLACK!r}" for array in cells.values()]
-    complaint = f"{error}({spelling.label('evenhand: a row has scores that are no probabilities, or do not sum to 1')})"
+    reason = (
+        "evenhand: a row has scores that are no probabilities, or do not sum to 1"
+        " (what rounding took over the edge is put right by least(greatest(score, 0), 1))"
+    )
+    complaint = f"{error}({spelling.label(reason)})"
     negative, positive = (spelling.label(label) for label in rule.classes)
 
     def guarded(text: str) -> str:

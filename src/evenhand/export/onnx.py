@@ -21,7 +21,7 @@ from evenhand.classifier import FairClassifier
 from evenhand.errors import DisagreementError, InputError
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
-from evenhand.inputs import FloatArray
+from evenhand.inputs import FloatArray, read_probabilities
 from evenhand.rule import Rule, class_array
 from evenhand.tables import whole_or_nothing
 
@@ -56,7 +56,8 @@ def rule_to_onnx(
     outputs are ``label`` and ``fair_margin``, of shape (rows,). The rule's JSON is in the file's metadata, as
     ``evenhand.rule``.
 
-    A graph does not check its input: where a probability is NaN, the margin is NaN and the label negative.
+    A graph does not check its input: where a probability is NaN, the margin is NaN and the label negative, and one
+    outside [0, 1] is set to the edge, however far it is.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
 
 def _given_columns(rule: Rule, p_y: ArrayLike, p_group: Any) -> dict[str, FloatArray]:
     """Return the probabilities by attribute, those of the label under the empty name."""
-    p = np.ascontiguousarray(p_y, dtype=np.float64)
+    p = read_probabilities(p_y, "p_y", shape=(None,))
     columns = rule._read(p, p_group)
     return {"": p, **{name: np.ascontiguousarray(array) for name, array in columns.items()}}
 

@@ -129,6 +129,8 @@ def add_recalibration(
     standard = graph.add(
         "Div", graph.add("Sub", scores, graph.constant(correction.centre)), graph.constant(correction.scale)
     )
+    standard = graph.add("Max", standard, graph.constant(correction.lowest))
+    standard = graph.add("Min", standard, graph.constant(correction.highest))
     first, second = (
         graph.add("Gather", standard, whole(*pair), axis=1) for pair in product_pairs(len(correction.scale))
     )
@@ -157,10 +159,12 @@ def add_rule(
     """
     kinds = graph.onnx.TensorProto
     form = rule.linear_form(joint=joint)
-    margin = graph.add("Add", graph.constant(form.intercept), graph.add("Mul", graph.constant(form.slope), p_y))
+    label_term = graph.add("Mul", graph.constant(form.slope), _to_the_edge(graph, p_y))
+    margin = graph.add("Add", graph.constant(form.intercept), label_term)
     flat = graph.constant(np.array([-1], dtype=np.int64))
     for attribute, edge in p_group.items():
         weights = form.columns[attribute].ravel()
+        edge = _to_the_edge(graph, edge)
         if joint[attribute]:
             edge = graph.add("Reshape", edge, graph.constant(np.array([-1, len(weights)], dtype=np.int64)))
         sizes = graph.constant(np.ones(len(weights), dtype=np.int64))
@@ -175,6 +179,14 @@ def add_rule(
     label, kind = _add_label(graph, positive, labels)
     graph.output("label", label, kind, ["rows"])
     graph.output("fair_margin", margin, kinds.DOUBLE, ["rows"])
+
+
+def _to_the_edge(graph: Graph, edge: str) -> str:
+    """Return probabilities of which none is over the edge of [0, 1]; NaN stays, which Clip does not promise."""
+    zero, one = graph.constant(0.0), graph.constant(1.0)
+    above = graph.add("Where", graph.add("Less", edge, zero), zero, edge)
+    inside: str = graph.add("Where", graph.add("Greater", above, one), one, above)
+    return inside
 
 
 def _add_label(graph: Graph, positive: str, labels: Sequence[Hashable]) -> tuple[str, int]:

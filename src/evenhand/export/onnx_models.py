@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
@@ -33,7 +35,6 @@ class ModelGraph(Graph):
         super().__init__()
         self.opsets = BOOSTING_OPSETS if boosts else OTHER_OPSETS
         frame = _as_frame(X)
-        self.width = 0
         self.columns: dict[str, bool] = {}
         if frame is None:
             array = np.asarray(X)
@@ -45,6 +46,7 @@ class ModelGraph(Graph):
             self.width = array.shape[1]
             self.input("X", ["rows", self.width])
             return
+        self.width = len(frame.columns)
         for name in frame.columns:
             self.columns[name] = not (frame[name].dtype.is_numeric() or frame[name].dtype == nw.Boolean)
             self.input(name, ["rows", 1], text=self.columns[name])
@@ -110,14 +112,19 @@ class ModelGraph(Graph):
             return self.cast(self._convert(model, {"zipmap": False})[-1], self.onnx.TensorProto.DOUBLE)
         if isinstance(model, Pipeline) and len(model.steps) > 1:
             edge = self.cast(self._convert(model[:-1], {})[0], self.onnx.TensorProto.DOUBLE)
-        elif self.width:
-            edge = "X"
+        elif any(self.columns.values()):
+            raise InputError(f"{type(last).__name__} reads text by itself, which ONNX does not: encode it first.")
         else:
-            names = [name for name, text in self.columns.items() if not text]
-            if len(names) < len(self.columns):
-                raise InputError(f"{type(last).__name__} reads text by itself, which ONNX does not: encode it first.")
-            edge = self.add("Concat", *names, axis=1)
+            edge = self._matrix
         return writes(last, edge)
+
+    @cached_property
+    def _matrix(self) -> str:
+        """The edge of all columns side by side, which must be numbers."""
+        if not self.columns:
+            return "X"
+        edge: str = self.add("Concat", *self.columns, axis=1)
+        return edge
 
     def _convert(self, model: Any, options: dict[str, Any]) -> list[str]:
         """Convert with skl2onnx, in double precision."""
@@ -126,7 +133,10 @@ class ModelGraph(Graph):
             (name, types.StringTensorType([None, 1]) if text else types.DoubleTensorType([None, 1]))
             for name, text in self.columns.items()
         ]
-        kinds = kinds or [("X", types.DoubleTensorType([None, self.width]))]
+        # A ColumnTransformer asks for its columns by name; most other converters take one input.
+        by_name = any(isinstance(part, ColumnTransformer) for _, _, part in edges([model]))
+        if not kinds or not (by_name or any(self.columns.values())):
+            kinds = [(self._matrix, types.DoubleTensorType([None, self.width]))]
         target = {"": self.opsets["opset"], ML: self.opsets["ml_opset"]}
         try:
             converted = require("skl2onnx").convert_sklearn(

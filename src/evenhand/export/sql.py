@@ -1,13 +1,13 @@
 """A rule as one SQL expression over the columns that hold the probabilities.
 
 The expression has the same operations in the same order as :meth:`evenhand.Rule.decision_function`, in double
-precision, so an engine that follows IEEE 754 decides every row as Python does. A row with a score that is NULL or NaN
-is decided NULL.
+precision, so an engine that follows IEEE 754 decides every row as Python does. A row with a score that is NULL, NaN or
+no probability is decided NULL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import InputError
+from evenhand.inputs import EDGE_SLACK
 from evenhand.scores import attribute_key
 
 if TYPE_CHECKING:
@@ -78,8 +79,28 @@ def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output:
     if output == "margin":
         return margin
     negative, positive = (spelling.label(label) for label in rule.classes)
-    # Engines sort NaN above every number, so it is kept out from above; NULL fails both comparisons.
-    return f"CASE WHEN {margin} <= 0 THEN {negative} WHEN {margin} < {spelling.literal(1e300)} THEN {positive} END"
+    given = [name for array in group_columns(rule, p_group).values() for name in array.reshape(-1).tolist()]
+    columns = [p_y, *(name for name in given if name is not None)]
+
+    def decided(low: str, high: str, margin: str) -> str:
+        inside = " AND ".join(f"{spelling.name(column)} BETWEEN {low} AND {high}" for column in columns)
+        return f"WHEN {inside} THEN CASE WHEN {margin} > 0 THEN {positive} ELSE {negative} END"
+
+    def edged(column: str) -> str:
+        return to_the_edge(spelling.name(column), spelling)
+
+    at_the_edge = fair_margin(rule, edged(p_y), group_cells(rule, p_group, spelling, edged), spelling)
+    low, high = spelling.literal(-EDGE_SLACK), spelling.literal(1.0 + EDGE_SLACK)
+    # Wherever an engine sorts NaN, it is in no range, and neither is NULL.
+    return f"CASE {decided('0', '1', margin)} {decided(low, high, at_the_edge)} END"
+
+
+def to_the_edge(text: str, spelling: Dialect) -> str:
+    """Return a probability as Python reads it: what rounding took over the edge of [0, 1] is set to it."""
+    zero, one, low, high = map(spelling.literal, (0.0, 1.0, -EDGE_SLACK, 1.0 + EDGE_SLACK))
+    return (
+        f"CASE WHEN {text} BETWEEN {low} AND 0 THEN {zero} WHEN {text} BETWEEN 1 AND {high} THEN {one} ELSE {text} END"
+    )
 
 
 def dialect_of(name: str) -> Dialect:
@@ -100,8 +121,23 @@ def fair_margin(rule: Rule, p_y: str, cells: Mapping[str, Texts], spelling: Dial
     return margin
 
 
-def group_cells(rule: Rule, p_group: Any, spelling: Dialect) -> dict[str, Texts]:
+def group_cells(
+    rule: Rule, p_group: Any, spelling: Dialect, spell: Callable[[str], str] | None = None
+) -> dict[str, Texts]:
     """Return, for each attribute, the expressions of its probabilities, of shape (G,) or (2, G).
+
+    ``spell`` writes one column's probability; the default is its name.
+    """
+    spell = spelling.name if spell is None else spell
+    found = {}
+    for name, columns in group_columns(rule, p_group).items():
+        texts = np.array(_expressions(columns.reshape(-1).tolist(), spelling, spell), dtype=object)
+        found[name] = texts.reshape(columns.shape)
+    return found
+
+
+def group_columns(rule: Rule, p_group: Any) -> dict[str, Texts]:
+    """Return, for each attribute, the names of its probabilities' columns, of shape (G,) or (2, G).
 
     One column may be None: it is what the others leave of 1.
     """
@@ -126,18 +162,17 @@ def group_cells(rule: Rule, p_group: Any, spelling: Dialect) -> dict[str, Texts]
         columns = [cells[key] for key in wanted]
         if columns.count(None) > 1:
             raise InputError(f"p_group of {name!r} may have one column that is None, not {columns.count(None)}.")
-        texts = np.array(_expressions(columns, spelling), dtype=object)
-        found[name] = texts.reshape(2, -1) if joint else texts
+        names = np.array(columns, dtype=object)
+        found[name] = names.reshape(2, -1) if joint else names
     return found
 
 
-def _expressions(columns: list[str | None], spelling: Dialect) -> list[str]:
-    named = [spelling.name(column) for column in columns if column is not None]
+def _expressions(columns: list[str | None], spelling: Dialect, spell: Callable[[str], str]) -> list[str]:
+    named = [spell(column) for column in columns if column is not None]
     rest = f"{spelling.literal(1.0)} - ({' + '.join(named)})"
     zero = spelling.literal(0.0)
     return [
-        f"CASE WHEN {rest} < 0 THEN {zero} ELSE {rest} END" if column is None else spelling.name(column)
-        for column in columns
+        f"CASE WHEN {rest} < 0 THEN {zero} ELSE {rest} END" if column is None else spell(column) for column in columns
     ]
 
 

@@ -41,7 +41,7 @@ def linear_margin(intercept, slope, p_y, columns, coefficients, check, out):
         fine = (not check) or (p >= 0.0 and p <= 1.0)
         for j in range(n_columns):
             q = columns[i, j]
-            fine = fine and q >= 0.0
+            fine = fine and q >= 0.0 and q <= 1.0
             total += q
             inner += coefficients[j] * q
         fine = fine and np.abs(total - 1.0) <= 1e-3
