@@ -296,6 +296,18 @@ def test_bounds_that_exclude_each_other_are_infeasible_without_a_tolerance():
         eh.learn_rule(y, a, p, joint, criterion=eh.SelectionBudget(upper=0.1) & eh.SelectionBudget(lower=0.5))
 
 
+def test_a_plug_in_program_without_a_solution_says_nothing_about_the_labels():
+    rng = np.random.default_rng(0)
+    a, y = rng.integers(0, 2, (2, 400))
+    p = 0.2 + 0.3 * y + 0.2 * rng.random(400)
+    q = 0.4 + 0.2 * a
+    joint = np.stack([1.0 - p, p], axis=1)[:, :, None] * np.stack([1.0 - q, q], axis=1)[:, None, :]
+    criterion = eh.MinimumRate("tpr", 0.97)
+    assert min(eh.learn_rule(y, a, p, joint, criterion=criterion).solution_.values) >= 0.97
+    with pytest.raises(InfeasibleError, match=r"no rule that meets these bounds.*proves nothing.*search='certified'"):
+        eh.learn_rule(y, a, p, joint, criterion=criterion, search="dual")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

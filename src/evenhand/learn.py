@@ -146,12 +146,13 @@ def learn_ladder(
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
     setting = read_setting(y, sensitive_features, p_y, p_group, **options)
     problem = setting.problem(ladder)
-    results = resolve_search(search).solve(problem, random_state=random_state)
+    solver = resolve_search(search)
+    results = solver.solve(problem, random_state=random_state)
     learned = []
     for step, (tolerance, result) in enumerate(zip(ladder, results, strict=True)):
         if isinstance(result, NoRule):
             if strict:
-                raise _infeasible(setting, problem, step, tolerance, result)
+                raise _infeasible(setting, problem, step, tolerance, result, plug_in=isinstance(solver, Dual))
             continue
         learned.append((tolerance, setting.rule(problem, result, tolerance, step)))
     return learned
@@ -316,12 +317,22 @@ def _n_groups(array: Any) -> int:
     return 2 if len(shape) == 1 else int(shape[-1]) if shape else 0
 
 
-def _infeasible(setting: Setting, problem: Problem, step: int, tolerance: float, result: NoRule) -> InfeasibleError:
+def _infeasible(
+    setting: Setting, problem: Problem, step: int, tolerance: float, result: NoRule, *, plug_in: bool
+) -> InfeasibleError:
     moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
+    asked, loosen = (
+        (f"within tolerance {tolerance:g}", "loosen it") if moving.any() else ("that meets these bounds", "loosen them")
+    )
+    if plug_in:
+        return InfeasibleError(
+            f"search='dual' found no rule {asked}, but it goes by the probabilities alone, which proves nothing about"
+            f" the labels: {loosen}, or let search='certified' look.",
+        )
     if not result.proven:
         return InfeasibleError(
-            f"The search found no rule within tolerance {tolerance:g}, but has not proven that there is none:"
-            " loosen it, or let search=Certified(max_seconds=...) look for longer.",
+            f"The search found no rule {asked}, but has not proven that there is none: {loosen}, or let"
+            " search=Certified(max_seconds=...) look for longer.",
         )
     if not moving.any():
         return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")

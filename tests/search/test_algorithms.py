@@ -243,6 +243,7 @@ def test_only_a_search_that_looked_everywhere_says_that_there_is_no_rule():
         (2, Certified(), True),
         (2, Directions(8), False),
         (2, Lines(8), False),
+        (2, Dual(), False),
     ):
         problem = random_problem(3, n=30, k=k, tolerance=0.1)
         nowhere = dataclasses.replace(problem, lower=np.full((1, k), 2.0), upper=np.full((1, k), 3.0))
