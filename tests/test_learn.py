@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 
 import evenhand as eh
 from evenhand.errors import InfeasibleError, InputError
+from evenhand.learn import read_setting
+from evenhand.search.problem import conclude
 
 seeds = st.integers(0, 2**32 - 1)
 CRITERIA = ("demographic_parity", "equal_opportunity", "predictive_equality", "equalized_odds")
@@ -294,6 +298,23 @@ def test_bounds_that_exclude_each_other_are_infeasible_without_a_tolerance():
     y, a, p, joint = draw(13, 100)
     with pytest.raises(InfeasibleError, match="loosen one of them"):
         eh.learn_rule(y, a, p, joint, criterion=eh.SelectionBudget(upper=0.1) & eh.SelectionBudget(lower=0.5))
+
+
+def test_a_rule_that_decides_worse_than_the_search_thought_is_not_called_optimal():
+    y, a, p, joint = draw(14, 300)
+    options = {"sample_weight": None, "costs": None, "pos_label": 1, "groups": None, "priors": None}
+    setting = read_setting(y, a, p, joint, criterion="dp", evidence="labels", missing="raise", **options)
+    problem = setting.problem([0.3])
+    best = eh.Certified().solve(problem)[0]
+    assert setting.rule(problem, best, 0.3, 0).solution_ == best
+    worse = conclude(problem, 0, np.array([best.z[0] + 0.3]))
+    assert problem.feasible(np.array(worse.values))
+    assert worse.utility < best.utility - 1e-3
+    learned = setting.rule(problem, dataclasses.replace(best, z=worse.z), 0.3, 0).solution_
+    assert (learned.utility, learned.upper_bound, learned.status) == (worse.utility, best.utility, "gap")
+    better = dataclasses.replace(worse, z=best.z, upper_bound=worse.utility + 1e-4, status="gap")
+    learned = setting.rule(problem, better, 0.3, 0).solution_
+    assert (learned.utility, learned.upper_bound, learned.status) == (best.utility, best.utility, "optimal")
 
 
 def test_a_plug_in_program_without_a_solution_says_nothing_about_the_labels():

@@ -220,11 +220,20 @@ class Setting:
                 "The scores are so close to each other that rounding decides rows: the rule found does not keep its"
                 " bounds when it is applied. Round the probabilities, for instance to 9 digits."
             )
-        upper_bound = solution.upper_bound + (utility - solution.utility)
-        solution = dataclasses.replace(
-            solution, utility=utility, values=tuple(map(float, values)), upper_bound=max(upper_bound, utility)
-        )
-        return dataclasses.replace(rule, solution=solution)
+        solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+        return dataclasses.replace(rule, solution=_bounded(solution, problem))
+
+
+def _bounded(solution: Solution, problem: Problem) -> Solution:
+    """Return a solution whose utility was counted again, with what the search's bound proves about that utility."""
+    resolution = 1e-10 * max(1.0, float(np.abs(problem.gain).sum()))
+    reached = solution.upper_bound <= solution.utility + resolution
+    status = solution.status
+    if status in ("optimal", "gap"):
+        status = "optimal" if reached else "gap"
+    return dataclasses.replace(
+        solution, upper_bound=solution.utility if reached else solution.upper_bound, status=status
+    )
 
 
 def read_setting(
