@@ -317,6 +317,15 @@ def test_a_rule_that_decides_worse_than_the_search_thought_is_not_called_optimal
     assert (learned.utility, learned.upper_bound, learned.status) == (best.utility, best.utility, "optimal")
 
 
+@pytest.mark.parametrize(("seconds", "message"), [(5.0, "whatever the tolerance"), (0.0, "none was found for larger")])
+def test_that_no_tolerance_helps_is_said_only_where_it_is_proven(monkeypatch, seconds, message):
+    monkeypatch.setattr("evenhand.search.closest.SECONDS_A_ROUND", seconds)
+    y, a, p, joint = draw(13, 100)
+    criterion = eh.EqualizedOdds() & eh.SelectionBudget(upper=0.1) & eh.SelectionBudget(lower=0.5)
+    with pytest.raises(InfeasibleError, match=message):
+        eh.learn_rule(y, a, p, joint, criterion=criterion)
+
+
 def test_a_plug_in_program_without_a_solution_says_nothing_about_the_labels():
     rng = np.random.default_rng(0)
     a, y = rng.integers(0, 2, (2, 400))
@@ -417,6 +426,16 @@ def test_the_default_ladder_goes_from_zero_to_the_base_gap():
     assert len(table["gap"]) == len(curve)
     with pytest.raises(InputError, match="No point"):
         curve.rule_at(-1.0)
+
+
+def test_a_frontier_keeps_apart_what_no_rule_meets_and_what_none_was_found_for():
+    y, a, p, joint = draw(12, 40)
+    options = {"criterion": "eo", "tolerances": [0.0, 0.5]}
+    proven = eh.frontier(y, a, p, joint, **options)
+    assert (proven.unreachable, proven.not_found) == ((0.0,), ())
+    sampled = eh.frontier(y, a, p, joint, search=eh.Directions(8), **options)
+    assert (sampled.unreachable, sampled.not_found) == ((), (0.0,))
+    assert len(sampled) == 1
 
 
 def test_a_frontier_needs_something_to_trade():

@@ -32,7 +32,7 @@ from evenhand.inputs import (
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
-from evenhand.search.closest import smallest_excess
+from evenhand.search.closest import loosening
 
 _SEARCHES: dict[str, Any] = {"certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual}
 
@@ -145,17 +145,29 @@ def learn_ladder(
     """
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
     setting = read_setting(y, sensitive_features, p_y, p_group, **options)
+    answers = answer_ladder(setting, ladder, search, strict=strict, random_state=random_state)
+    return [(tolerance, answer) for tolerance, answer in answers if not isinstance(answer, NoRule)]
+
+
+def answer_ladder(
+    setting: Setting, ladder: Sequence[float], search: str | Search, *, strict: bool, random_state: Any
+) -> list[tuple[float, Rule | NoRule]]:
+    """Return the best rule for each tolerance, given from strict to loose, or what the search says where it has none.
+
+    ``strict`` raises there.
+    """
     problem = setting.problem(ladder)
     solver = resolve_search(search)
     results = solver.solve(problem, random_state=random_state)
-    learned = []
+    answers: list[tuple[float, Rule | NoRule]] = []
     for step, (tolerance, result) in enumerate(zip(ladder, results, strict=True)):
         if isinstance(result, NoRule):
             if strict:
                 raise _infeasible(setting, problem, step, tolerance, result, plug_in=isinstance(solver, Dual))
-            continue
-        learned.append((tolerance, setting.rule(problem, result, tolerance, step)))
-    return learned
+            answers.append((tolerance, result))
+        else:
+            answers.append((tolerance, setting.rule(problem, result, tolerance, step)))
+    return answers
 
 
 def resolve_search(search: str | Search) -> Search:
@@ -345,9 +357,14 @@ def _infeasible(
         )
     if not moving.any():
         return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")
-    found = smallest_excess(problem.take([step]), moving)
-    if found is None:
-        return InfeasibleError("No rule meets these bounds, whatever the tolerance: loosen the other bounds.")
+    found = loosening(problem.take([step]), moving)
+    if isinstance(found, NoRule):
+        return InfeasibleError(
+            "No rule meets these bounds, whatever the tolerance: loosen the other bounds."
+            if found.proven
+            else f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows, and none was found for"
+            " larger ones in the time given to that: loosen the tolerance, or the other bounds."
+        )
     extra, exact = found
     smallest = tolerance + extra
     claim = "the smallest that some rule of this family meets is" if exact else "a rule exists at"
