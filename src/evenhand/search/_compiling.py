@@ -1,4 +1,4 @@
-"""A word to whoever waits: the first search after installation compiles its kernels."""
+"""A word to whoever waits: the first search with K contrasts and C constraints compiles its kernels for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 PATIENCE = 1.0
-NOTICE = "evenhand: compiling its search, once after installation; this takes about half a minute."
+NOTICE = (
+    "evenhand: compiling its search, once for each number of contrasts and of constraints;"
+    " this takes about half a minute."
+)
 
 
 @contextmanager
