@@ -22,7 +22,7 @@ def pictures():
         options = {"criterion": "equalized_odds", "tolerances": TOLERANCES, "search": search, "random_state": 0}
         curve = eh.frontier(held.y, held.sensitive_features, held.p_y, held.p_group, **options)
         rows += [{"search": name, "tolerance": p.tolerance, "accuracy": p.utility} for p in curve]
-        missed += [{"search": name, "tolerance": t} for t in curve.unreachable]
+        missed += [{"search": name, "tolerance": t} for t in (*curve.unreachable, *curve.not_found)]
     lowest = min(row["accuracy"] for row in rows)
     ranks = {name: lowest - 0.001 * rank for rank, name in enumerate(SEARCHES, start=1)}
     x = alt.X("tolerance:Q", scale=alt.Scale(type="log"), title="tolerance; a cross where a search finds no rule")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 
 import evenhand as eh
 from evenhand.errors import InfeasibleError, InputError
+from evenhand.learn import read_setting
+from evenhand.search.problem import conclude
 
 seeds = st.integers(0, 2**32 - 1)
 CRITERIA = ("demographic_parity", "equal_opportunity", "predictive_equality", "equalized_odds")
@@ -307,6 +311,44 @@ def test_bounds_that_exclude_each_other_are_infeasible_without_a_tolerance():
         eh.learn_rule(y, a, p, joint, criterion=eh.SelectionBudget(upper=0.1) & eh.SelectionBudget(lower=0.5))
 
 
+def test_a_rule_that_decides_worse_than_the_search_thought_is_not_called_optimal():
+    y, a, p, joint = draw(14, 300)
+    options = {"sample_weight": None, "costs": None, "pos_label": 1, "groups": None, "priors": None}
+    setting = read_setting(y, a, p, joint, criterion="dp", evidence="labels", missing="raise", **options)
+    problem = setting.problem([0.3])
+    best = eh.Certified().solve(problem)[0]
+    assert setting.rule(problem, best, 0.3, 0).solution_ == best
+    worse = conclude(problem, 0, np.array([best.z[0] + 0.3]))
+    assert problem.feasible(np.array(worse.values))
+    assert worse.utility < best.utility - 1e-3
+    learned = setting.rule(problem, dataclasses.replace(best, z=worse.z), 0.3, 0).solution_
+    assert (learned.utility, learned.upper_bound, learned.status) == (worse.utility, best.utility, "gap")
+    better = dataclasses.replace(worse, z=best.z, upper_bound=worse.utility + 1e-4, status="gap")
+    learned = setting.rule(problem, better, 0.3, 0).solution_
+    assert (learned.utility, learned.upper_bound, learned.status) == (best.utility, best.utility, "optimal")
+
+
+@pytest.mark.parametrize(("seconds", "message"), [(5.0, "whatever the tolerance"), (0.0, "none was found for larger")])
+def test_that_no_tolerance_helps_is_said_only_where_it_is_proven(monkeypatch, seconds, message):
+    monkeypatch.setattr("evenhand.search.closest.SECONDS_A_ROUND", seconds)
+    y, a, p, joint = draw(13, 100)
+    criterion = eh.EqualizedOdds() & eh.SelectionBudget(upper=0.1) & eh.SelectionBudget(lower=0.5)
+    with pytest.raises(InfeasibleError, match=message):
+        eh.learn_rule(y, a, p, joint, criterion=criterion)
+
+
+def test_a_plug_in_program_without_a_solution_says_nothing_about_the_labels():
+    rng = np.random.default_rng(0)
+    a, y = rng.integers(0, 2, (2, 400))
+    p = 0.2 + 0.3 * y + 0.2 * rng.random(400)
+    q = 0.4 + 0.2 * a
+    joint = np.stack([1.0 - p, p], axis=1)[:, :, None] * np.stack([1.0 - q, q], axis=1)[:, None, :]
+    criterion = eh.MinimumRate("tpr", 0.97)
+    assert min(eh.learn_rule(y, a, p, joint, criterion=criterion).solution_.values) >= 0.97
+    with pytest.raises(InfeasibleError, match=r"no rule that meets these bounds.*proves nothing.*search='certified'"):
+        eh.learn_rule(y, a, p, joint, criterion=criterion, search="dual")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -395,6 +437,16 @@ def test_the_default_ladder_goes_from_zero_to_the_base_gap():
     assert len(table["gap"]) == len(curve)
     with pytest.raises(InputError, match="No point"):
         curve.rule_at(-1.0)
+
+
+def test_a_frontier_keeps_apart_what_no_rule_meets_and_what_none_was_found_for():
+    y, a, p, joint = draw(12, 40)
+    options = {"criterion": "eo", "tolerances": [0.0, 0.5]}
+    proven = eh.frontier(y, a, p, joint, **options)
+    assert (proven.unreachable, proven.not_found) == ((0.0,), ())
+    sampled = eh.frontier(y, a, p, joint, search=eh.Directions(8), **options)
+    assert (sampled.unreachable, sampled.not_found) == ((), (0.0,))
+    assert len(sampled) == 1
 
 
 def test_a_frontier_needs_something_to_trade():

@@ -13,9 +13,9 @@ from evenhand.criteria import Criterion, check_tolerance
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.evidence import EvidenceName
 from evenhand.inputs import FloatArray, Missing
-from evenhand.learn import learn_ladder, read_setting
+from evenhand.learn import answer_ladder, read_setting
 from evenhand.rule import Rule
-from evenhand.search import Search
+from evenhand.search import NoRule, Search
 
 STEPS = 25
 
@@ -43,12 +43,15 @@ class Frontier:
         The tolerances that were asked for and that no rule meets.
     base_utility, base_gap : float
         The base classifier's own.
+    not_found : tuple of float
+        The tolerances that were asked for and that the search found no rule for, without a proof that there is none.
     """
 
     points: tuple[FrontierPoint, ...]
     unreachable: tuple[float, ...]
     base_utility: float
     base_gap: float
+    not_found: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.points)
@@ -158,17 +161,17 @@ def frontier(
     moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
     base_gap = float(np.abs(base_values[moving]).max())
     asked = tolerance_ladder(base_gap) if tolerances is None else _read_ladder(tolerances)
-    learned = learn_ladder(
-        y, sensitive_features, p_y, p_group, tolerances=asked, search=search, strict=False, random_state=random_state,
-        **options,
-    )  # fmt: skip
-    points = []
-    for tolerance, rule in learned:
-        solution = rule.solution_
+    points: list[FrontierPoint] = []
+    unreachable: list[float] = []
+    not_found: list[float] = []
+    for tolerance, answer in answer_ladder(setting, asked, search, strict=False, random_state=random_state):
+        if isinstance(answer, NoRule):
+            (unreachable if answer.proven else not_found).append(tolerance)
+            continue
+        solution = answer.solution_
         gap = float(np.abs(np.array(solution.values)[moving]).max())
-        points.append(FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, rule))
-    met = {tolerance for tolerance, _ in learned}
-    return Frontier(tuple(points), tuple(t for t in asked if t not in met), base_utility, base_gap)
+        points.append(FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, answer))
+    return Frontier(tuple(points), tuple(unreachable), base_utility, base_gap, tuple(not_found))
 
 
 def _read_ladder(tolerances: Any) -> list[float]:

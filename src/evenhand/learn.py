@@ -32,7 +32,7 @@ from evenhand.inputs import (
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
-from evenhand.search.closest import smallest_excess
+from evenhand.search.closest import loosening
 
 _SEARCHES: dict[str, Any] = {"certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual}
 
@@ -145,16 +145,29 @@ def learn_ladder(
     """
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
     setting = read_setting(y, sensitive_features, p_y, p_group, **options)
+    answers = answer_ladder(setting, ladder, search, strict=strict, random_state=random_state)
+    return [(tolerance, answer) for tolerance, answer in answers if not isinstance(answer, NoRule)]
+
+
+def answer_ladder(
+    setting: Setting, ladder: Sequence[float], search: str | Search, *, strict: bool, random_state: Any
+) -> list[tuple[float, Rule | NoRule]]:
+    """Return the best rule for each tolerance, given from strict to loose, or what the search says where it has none.
+
+    ``strict`` raises there.
+    """
     problem = setting.problem(ladder)
-    results = resolve_search(search).solve(problem, random_state=random_state)
-    learned = []
+    solver = resolve_search(search)
+    results = solver.solve(problem, random_state=random_state)
+    answers: list[tuple[float, Rule | NoRule]] = []
     for step, (tolerance, result) in enumerate(zip(ladder, results, strict=True)):
         if isinstance(result, NoRule):
             if strict:
-                raise _infeasible(setting, problem, step, tolerance, result)
-            continue
-        learned.append((tolerance, setting.rule(problem, result, tolerance, step)))
-    return learned
+                raise _infeasible(setting, problem, step, tolerance, result, plug_in=isinstance(solver, Dual))
+            answers.append((tolerance, result))
+        else:
+            answers.append((tolerance, setting.rule(problem, result, tolerance, step)))
+    return answers
 
 
 def resolve_search(search: str | Search) -> Search:
@@ -219,11 +232,20 @@ class Setting:
                 "The scores are so close to each other that rounding decides rows: the rule found does not keep its"
                 " bounds when it is applied. Round the probabilities, for instance to 9 digits."
             )
-        upper_bound = solution.upper_bound + (utility - solution.utility)
-        solution = dataclasses.replace(
-            solution, utility=utility, values=tuple(map(float, values)), upper_bound=max(upper_bound, utility)
-        )
-        return dataclasses.replace(rule, solution=solution)
+        solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+        return dataclasses.replace(rule, solution=_bounded(solution, problem))
+
+
+def _bounded(solution: Solution, problem: Problem) -> Solution:
+    """Return a solution whose utility was counted again, with what the search's bound proves about that utility."""
+    resolution = 1e-10 * max(1.0, float(np.abs(problem.gain).sum()))
+    reached = solution.upper_bound <= solution.utility + resolution
+    status = solution.status
+    if status in ("optimal", "gap"):
+        status = "optimal" if reached else "gap"
+    return dataclasses.replace(
+        solution, upper_bound=solution.utility if reached else solution.upper_bound, status=status
+    )
 
 
 def read_setting(
@@ -317,18 +339,33 @@ def _n_groups(array: Any) -> int:
     return 2 if len(shape) == 1 else int(shape[-1]) if shape else 0
 
 
-def _infeasible(setting: Setting, problem: Problem, step: int, tolerance: float, result: NoRule) -> InfeasibleError:
+def _infeasible(
+    setting: Setting, problem: Problem, step: int, tolerance: float, result: NoRule, *, plug_in: bool
+) -> InfeasibleError:
     moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
+    asked, loosen = (
+        (f"within tolerance {tolerance:g}", "loosen it") if moving.any() else ("that meets these bounds", "loosen them")
+    )
+    if plug_in:
+        return InfeasibleError(
+            f"search='dual' found no rule {asked}, but it goes by the probabilities alone, which proves nothing about"
+            f" the labels: {loosen}, or let search='certified' look.",
+        )
     if not result.proven:
         return InfeasibleError(
-            f"The search found no rule within tolerance {tolerance:g}, but has not proven that there is none:"
-            " loosen it, or let search=Certified(max_seconds=...) look for longer.",
+            f"The search found no rule {asked}, but has not proven that there is none: {loosen}, or let"
+            " search=Certified(max_seconds=...) look for longer.",
         )
     if not moving.any():
         return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")
-    found = smallest_excess(problem.take([step]), moving)
-    if found is None:
-        return InfeasibleError("No rule meets these bounds, whatever the tolerance: loosen the other bounds.")
+    found = loosening(problem.take([step]), moving)
+    if isinstance(found, NoRule):
+        return InfeasibleError(
+            "No rule meets these bounds, whatever the tolerance: loosen the other bounds."
+            if found.proven
+            else f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows, and none was found for"
+            " larger ones in the time given to that: loosen the tolerance, or the other bounds."
+        )
     extra, exact = found
     smallest = tolerance + extra
     claim = "the smallest that some rule of this family meets is" if exact else "a rule exists at"

@@ -5,15 +5,16 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from evenhand.errors import InputError
-from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem
+from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, lines
 from evenhand.search.closest import smallest_excess
 from evenhand.search.dual import dual_value, solve_linear_program
 from evenhand.search.sweep import Best, sweep_line
+from oracles import best_by_all_cells
 from problems import KINDS, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
@@ -117,6 +118,52 @@ def test_a_subsample_of_lines_is_seeded_and_grows_to_the_optimum():
     )
 
 
+def problem_of_few_directions(seed):
+    """A problem of round numbers, half of them with parallel lines only: rounding makes crossings."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 7))
+    margin = rng.integers(-5, 6, n) * rng.choice([1.0, 0.1, 0.3])
+    contrasts = rng.integers(-2, 3, (n, 2)) * rng.choice([1.0, 0.1, 0.7])
+    if seed % 2:
+        contrasts[:, 1] = contrasts[:, 0] * rng.choice([1.0, -1.0, 3.0])
+    gain, effects = rng.choice([-1.0, 1.0], n) / n, rng.choice([-1.0, 0.0, 1.0], (n, 2)) / n
+    bounds = np.array([[0.1, 0.1], [0.3, 0.3]])
+    return Problem(margin, contrasts, gain, effects, -bounds, bounds)
+
+
+@settings(max_examples=25)
+@given(seed=seeds)
+@example(seed=3)
+@example(seed=29)
+@example(seed=46)
+@example(seed=75)
+@example(seed=174)
+@example(seed=338)
+def test_lines_that_are_parallel_or_meet_in_one_point_hide_no_cell(seed):
+    problem = problem_of_few_directions(seed)
+    for step, found in enumerate(Lines().solve(problem)):
+        truth = best_by_all_cells(problem, step)
+        if truth is None:
+            assert isinstance(found, NoRule)
+            assert found.proven
+        else:
+            assert (found.status, found.utility) == ("optimal", pytest.approx(truth))
+
+
+@pytest.mark.parametrize(("tolerance", "outcome"), [(0.3, "gap"), (0.1, NoRule)])
+def test_lines_prove_nothing_about_a_cell_that_they_found_no_point_in(monkeypatch, tolerance, outcome):
+    problem = random_problem(5, n=20, k=2, tolerance=tolerance)
+    truth = Lines().solve(problem)[0]
+    assert truth.status == "optimal"
+    monkeypatch.setattr(lines, "_step_off", lambda problem, z, side: z)
+    found = Lines().solve(problem)[0]
+    if outcome is NoRule:
+        assert found == NoRule(proven=False, nodes=20)
+    else:
+        assert found.status == outcome
+        assert found.utility < truth.utility <= found.upper_bound + 1e-12
+
+
 def test_lines_beyond_the_plane_need_a_number():
     problem = random_problem(2, n=30, k=3)
     with pytest.raises(InputError, match="Lines\\(m="):
@@ -196,6 +243,7 @@ def test_only_a_search_that_looked_everywhere_says_that_there_is_no_rule():
         (2, Certified(), True),
         (2, Directions(8), False),
         (2, Lines(8), False),
+        (2, Dual(), False),
     ):
         problem = random_problem(3, n=30, k=k, tolerance=0.1)
         nowhere = dataclasses.replace(problem, lower=np.full((1, k), 2.0), upper=np.full((1, k), 3.0))

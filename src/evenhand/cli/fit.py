@@ -370,12 +370,13 @@ def frontier(
         data.y, data.sensitive, data.p_y, data.p_group, tolerances=tolerances, random_state=seed, **options
     )
     if not len(curve):
-        raise InputError("No rule meets any of these tolerances: ask for larger ones.")
+        raise InputError("No rule was found for any of these tolerances: ask for larger ones.")
     table = curve.table()
     if json:
         base = {
             "base": {"utility": curve.base_utility, "gap": curve.base_gap},
             "unreachable": list(curve.unreachable),
+            "not_found": list(curve.not_found),
         }
         out.say(json_module.dumps({**table, **base}, indent=2))
     else:

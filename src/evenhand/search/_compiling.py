@@ -1,4 +1,4 @@
-"""A word to whoever waits: the first search after installation compiles its kernels."""
+"""A word to whoever waits: the first search with K contrasts and C constraints compiles its kernels for them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from contextlib import contextmanager
 from typing import Any
 
 PATIENCE = 1.0
-NOTICE = "evenhand: compiling its search, once after installation; this takes about half a minute."
+NOTICE = (
+    "evenhand: compiling its search, once for each number of contrasts and of constraints;"
+    " this takes about half a minute."
+)
 
 
 @contextmanager
 def notice_of_compilation(kernel: Any) -> Iterator[None]:
-    """Say so on standard error when a kernel is still not ready after a second."""
-    if kernel.signatures:
-        yield
-        return
+    """Say so on standard error when a kernel is still not ready for another kind of arguments after a second."""
+    ready = len(kernel.signatures)
 
     def speak() -> None:
-        if not kernel.signatures:
+        if len(kernel.signatures) == ready:
             print(NOTICE, file=sys.stderr, flush=True)
 
     timer = threading.Timer(PATIENCE, speak)

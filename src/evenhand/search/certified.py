@@ -107,8 +107,7 @@ class Certified:
         """Solve a problem that is one of so many parts; they share the budget evenly."""
         if problem.dimension == 1:
             return Threshold().solve(problem)
-        with notice_of_compilation(_kernels.branch):
-            _compile(problem.dimension, problem.effects.shape[1])
+        _compile(problem.dimension, problem.effects.shape[1])
         run = _Run(problem, self, n_parts)
         if problem.dimension > 2:
             run.start_locally(random_state)
@@ -140,9 +139,10 @@ def _compile(dimension: int, constraints: int) -> None:
         np.array([0.5, -0.5]), np.ones((2, dimension)), np.array([0.5, -0.5]), np.zeros((2, constraints)),
         np.full(constraints, -1.0), np.full(constraints, 1.0), mixing=np.eye(constraints, dimension),
     )  # fmt: skip
-    run = _Run(toy, Certified(max_nodes=1, max_seconds=None))
-    run.start_locally(None)
-    run.search()
+    with notice_of_compilation(_kernels.branch):
+        run = _Run(toy, Certified(max_nodes=1, max_seconds=None))
+        run.start_locally(None)
+        run.search()
 
 
 class _Known:

@@ -14,11 +14,17 @@ SECONDS_A_ROUND = 5.0
 
 
 def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | None:
+    """Return what :func:`loosening` does, and None where it finds no rule, proven or not."""
+    found = loosening(problem, moving)
+    return None if isinstance(found, NoRule) else found
+
+
+def loosening(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | NoRule:
     """Return by how much the moving bounds must be loosened for some rule to meet them, and whether that is proven.
 
     Bisection with the certified search as the judge: with all gains set to zero it stops at the first rule that
-    meets the bounds, and otherwise proves that there is none. Returns None where even unlimited moving bounds
-    leave no rule.
+    meets the bounds, and otherwise proves that there is none, if its time suffices. Returns what it says of
+    unlimited moving bounds where it finds no rule even for them.
     """
     widest = Problem(
         problem.margin, problem.contrasts, np.zeros_like(problem.gain), problem.effects, problem.lower, problem.upper,
@@ -26,7 +32,7 @@ def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float,
     )  # fmt: skip
     reached = _reached(widest, moving, 4.0)
     if not isinstance(reached, Solution):
-        return None
+        return reached
     low, high = 0.0, _excess(widest, moving, reached)
     exact = False
     for _ in range(ROUNDS):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +22,13 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
+from evenhand.search import _kernels
 from evenhand.search.problem import NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best, sweep_rows
 from evenhand.search.threshold import Threshold
+
+ROUNDING = 0.1 * _kernels.RESOLUTION
+CLOSE = 10.0 * _kernels.RESOLUTION
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class Lines:
         started = time.perf_counter()
         best = Best.none(problem)
         best.offer(problem, np.zeros(problem.dimension))
-        count = _sweep_lines(problem, self.m, random_state, best)
+        unsettled = np.full(len(problem.lower), -np.inf)
+        count = _sweep_lines(problem, self.m, random_state, best, unsettled)
         seconds = time.perf_counter() - started
         exact = self.m is None
         return [
@@ -62,60 +68,128 @@ class Lines:
                 problem,
                 step,
                 best.z[step],
-                upper_bound=utility if exact else np.inf,
+                upper_bound=max(utility, unsettled[step]) if exact else np.inf,
                 nodes=count,
                 seconds=seconds,
             )
             if np.isfinite(utility)
-            else NoRule(proven=exact, nodes=count)
+            else NoRule(proven=exact and not np.isfinite(unsettled[step]), nodes=count)
             for step, utility in enumerate(best.utility)
         ]
 
 
-def _sweep_lines(problem: Problem, m: int | None, random_state: Any, best: Best) -> int:
-    """Sweep the lines; leaves in ``best`` points strictly inside their cells. Returns how many lines."""
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One side of a line: where each row turns along it, and the rows on the line itself, decided by the side.
+
+    Row i decides 1 at ``origin + s direction`` iff level_i + s slope_i > 0; a step along ``away`` leads off the line.
+    """
+
+    origin: FloatArray
+    direction: FloatArray
+    level: FloatArray
+    slope: FloatArray
+    on_line: NDArray[np.bool_]
+    away: FloatArray
+    extra: FloatArray
+
+
+def _sweep_lines(problem: Problem, m: int | None, random_state: Any, best: Best, unsettled: FloatArray) -> int:
+    """Sweep the lines; leaves in ``best`` points strictly inside their cells. Returns how many lines.
+
+    ``unsettled`` gets, for each step, the utility of a cell that a sweep saw and no point was found in.
+    """
     table = problem.table
     planes = _distinct_planes(problem)
     on_lines = Best.none(problem)
-    on_lines.utility[:] = best.utility
     sets = _choose(len(planes), problem.dimension - 1, m, random_state)
     for chosen in sets:
-        members = [planes[index] for index in chosen]
-        normals = problem.contrasts[[rows[0] for rows in members]]
-        line = _line(normals, problem.margin[[rows[0] for rows in members]])
-        if line is None:
-            continue
-        origin, direction = line
-        level = problem.margin - problem.contrasts @ origin
-        slope = -(problem.contrasts @ direction)
-        for rows in members:
-            level[rows] = slope[rows] = 0.0
-        for sides in itertools.product((False, True), repeat=len(members)):
-            extra = np.zeros(table.shape[1])
-            for rows, normal, side in zip(members, normals, sides, strict=True):
-                same = problem.contrasts[rows] @ normal > 0.0
-                extra += table[rows[same == side]].sum(axis=0)
-            before = on_lines.utility.copy()
-            sweep_rows(problem, table, level, slope, origin, direction, on_lines, extra=extra)
-            for step in np.flatnonzero(on_lines.utility > before):
-                z = _step_off(problem, on_lines.z[step], members, normals, sides)
-                best.offer(problem, z)
+        for side in _sides(problem, table, planes[list(chosen)]):
             on_lines.utility[:] = best.utility
+            line = side.origin, side.direction
+            sweep_rows(problem, table, side.level, side.slope, *line, on_lines, extra=side.extra)
+            claimed = np.flatnonzero(on_lines.utility > best.utility)
+            for step in claimed:
+                best.offer(problem, _step_off(problem, on_lines.z[step], side))
+            # A crossing that is only rounding makes a cell that does not exist, and that may hide those that do.
+            if (on_lines.utility[claimed] > best.utility[claimed] + CLOSE).any():
+                _try_every_cell(problem, table, side, best, unsettled)
     return len(sets)
 
 
-def _distinct_planes(problem: Problem) -> list[NDArray[np.intp]]:
-    """Return the rows of each hyperplane that z can cross, rows on the same one together."""
+def _sides(problem: Problem, table: FloatArray, rows: NDArray[np.intp]) -> Iterator[_Side]:
+    """Yield both sides of each of some rows' hyperplanes, in all combinations, along the line that they share."""
+    normals = problem.contrasts[rows]
+    line = _line(normals, problem.margin[rows])
+    if line is None:
+        return
+    origin, direction = line
+    level = problem.margin - problem.contrasts @ origin
+    slope = -(problem.contrasts @ direction)
+    # Below this a level or a slope is rounding, or the cells that it makes are too thin to hold a rule.
+    size, ends = np.abs(problem.contrasts), np.abs(np.column_stack([origin, direction]))
+    if len(direction) > 2:
+        ends[:] = ends.max(axis=0)
+    scale = ROUNDING * (size @ ends)
+    meets = np.abs(level) <= ROUNDING * np.abs(problem.margin) + scale[:, 0]
+    parallel = np.abs(slope) <= scale[:, 1]
+    level[meets] = 0.0
+    slope[parallel] = 0.0
+    on_line = meets & parallel
+    for signs in itertools.product((1.0, -1.0), repeat=len(rows)):
+        away = np.linalg.lstsq(normals, np.array(signs), rcond=None)[0]
+        decided = on_line & (problem.contrasts @ away < 0.0)
+        yield _Side(origin, direction, level, slope, on_line, away, table[decided].sum(axis=0))
+
+
+def _try_every_cell(problem: Problem, table: FloatArray, side: _Side, best: Best, unsettled: FloatArray) -> None:
+    """Offer a point of every cell on a side of a line that would be better, the best first."""
+    turning = np.flatnonzero(side.slope)
+    turning = turning[np.argsort(-side.level[turning] / side.slope[turning])]
+    breakpoints = -side.level[turning] / side.slope[turning]
+    turns = np.sign(side.slope[turning])[:, None] * table[turning]
+    start = side.extra + np.where(side.slope == 0.0, side.level > 0.0, side.slope < 0.0) @ table
+    state = np.vstack([start, start + np.cumsum(turns, axis=0)])
+    state[:, 0] += problem.offset
+    for cell in np.argsort(-state[:, 0], kind="stable"):
+        utility = state[cell, 0]
+        step = _kernels.first_step_met(state[cell, 1:], problem.lower, problem.upper)
+        if step == len(best.utility) or utility <= best.utility[step] + CLOSE:
+            continue
+        edge = side.origin + _between(breakpoints, cell) * side.direction
+        best.offer(problem, _step_off(problem, edge, side))
+        if utility > best.utility[step] + CLOSE and _clear(problem, edge, side):
+            unsettled[step:] = np.maximum(unsettled[step:], utility)
+
+
+def _between(breakpoints: FloatArray, cell: int) -> float:
+    """Return the middle of the part of a line before a breakpoint, or after the last."""
+    if len(breakpoints) == 0:
+        return 0.0
+    if cell == 0:
+        return float(breakpoints[0] - max(1.0, abs(breakpoints[0])))
+    if cell == len(breakpoints):
+        return float(breakpoints[-1] + max(1.0, abs(breakpoints[-1])))
+    return float(0.5 * (breakpoints[cell - 1] + breakpoints[cell]))
+
+
+def _clear(problem: Problem, z: FloatArray, side: _Side) -> bool:
+    """Tell whether a point of the line is off the hyperplanes of all rows that do not hold the line."""
+    level = np.abs(problem.margin - problem.contrasts @ z)
+    size = np.abs(problem.margin) + np.abs(problem.contrasts) @ np.abs(z)
+    return bool((side.on_line | (level > CLOSE * size)).all())
+
+
+def _distinct_planes(problem: Problem) -> NDArray[np.intp]:
+    """Return a row of each hyperplane that z can cross."""
     v = np.column_stack([problem.margin, problem.contrasts])
     turns = np.flatnonzero(np.abs(problem.contrasts).max(axis=1) > 1e-15 * np.abs(v).max(axis=1))
     if turns.size == 0:
-        return []
+        return turns
     v = v[turns]
     largest = np.take_along_axis(v, np.abs(v).argmax(axis=1)[:, None], axis=1)
-    keys = np.round(v / largest * 2.0**40)
-    order = np.lexsort(keys.T)
-    edges = np.flatnonzero((np.diff(keys[order], axis=0) != 0).any(axis=1)) + 1
-    return [turns[part] for part in np.split(order, edges)]
+    _, first = np.unique(np.round(v / largest * 2.0**40), axis=0, return_index=True)
+    return turns[np.sort(first)]
 
 
 def _choose(planes: int, size: int, m: int | None, random_state: Any) -> list[tuple[int, ...]]:
@@ -131,6 +205,10 @@ def _choose(planes: int, size: int, m: int | None, random_state: Any) -> list[tu
 
 def _line(normals: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray] | None:
     """Return a point and the direction of the line {z : normals @ z = margins}, or None where there is no such line."""
+    if normals.shape == (1, 2):
+        # Every component is right to the last digit, whatever the scales of the two contrasts.
+        (one, two), size = normals[0], np.hypot(*normals[0])
+        return normals[0] / size * (margins[0] / size), np.array([-two, one]) / size
     _, sizes, right = np.linalg.svd(normals)
     if sizes[-1] <= 1e-12 * sizes[0]:
         return None
@@ -138,20 +216,10 @@ def _line(normals: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatAr
     return np.asarray(origin, dtype=np.float64), np.asarray(right[-1], dtype=np.float64)
 
 
-def _step_off(
-    problem: Problem,
-    z: FloatArray,
-    members: list[NDArray[np.intp]],
-    normals: FloatArray,
-    sides: tuple[bool, ...],
-) -> FloatArray:
-    """Move z off the hyperplanes it lies on, to the given sides, half-way to the nearest other hyperplane."""
-    away = np.linalg.lstsq(normals, np.where(sides, -1.0, 1.0), rcond=None)[0]
+def _step_off(problem: Problem, z: FloatArray, side: _Side) -> FloatArray:
+    """Move z off the line, to its side, half-way to the nearest hyperplane that does not hold the line."""
     level = problem.margin - problem.contrasts @ z
-    slope = -(problem.contrasts @ away)
-    others = np.ones(len(level), dtype=bool)
-    for rows in members:
-        others[rows] = False
-    meets = others & (level * slope < 0.0)
-    room = float((-level[meets] / slope[meets]).min(initial=np.inf))
-    return z + (0.5 * room if np.isfinite(room) else max(1.0, float(np.abs(z).max()))) * away
+    slope = -(problem.contrasts @ side.away)
+    meets = ~side.on_line & (level * slope < 0.0)
+    room = float((-level[meets] / slope[meets]).min(initial=2.0 * max(1.0, float(np.abs(z).max()))))
+    return z + 0.5 * room * side.away
