@@ -15,9 +15,7 @@ def test_a_kernel_that_is_not_ready_in_time_is_announced(monkeypatch, capsys):
 
 def test_a_kernel_that_is_ready_says_nothing(monkeypatch, capsys):
     monkeypatch.setattr(_compiling, "PATIENCE", 0.01)
-    with _compiling.notice_of_compilation(SimpleNamespace(signatures=["one"])):
-        time.sleep(0.05)
-    kernel = SimpleNamespace(signatures=[])
+    kernel = SimpleNamespace(signatures=["for another kind of arguments"])
     with _compiling.notice_of_compilation(kernel):
         kernel.signatures.append("ready before the second is over")
         time.sleep(0.05)
