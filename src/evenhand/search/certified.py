@@ -279,9 +279,12 @@ class _Run:
         left = None
         if self.seconds_allowed is not None:
             left = max(0.0, share * self.seconds_allowed - (time.perf_counter() - self.started))
-        return Certified(gap=target, max_nodes=self.nodes_allowed, max_seconds=left, n_jobs=1).solve(smaller)
+        nodes = None if self.nodes_allowed is None else self.nodes_left()
+        found = Certified(gap=target, max_nodes=nodes, max_seconds=left, n_jobs=1).solve(smaller)
+        self.nodes += found[0].nodes
+        return found
 
-    def point_beside(self, centre: FloatArray, rows: NDArray[np.int32], z: FloatArray) -> FloatArray | None:
+    def point_beside(self, centre: FloatArray, rows: NDArray[np.int32], z: FloatArray) -> FloatArray:
         """Return a point where these planes decide as the rule z does, and the others as they do at a box's centre."""
         coordinates = self.planes[:, : self.problem.dimension + 1]
         meeting = centre - np.linalg.lstsq(coordinates[rows], coordinates[rows] @ centre, rcond=1e-12)[0]
@@ -292,7 +295,19 @@ class _Run:
         turning = here * change < 0.0
         room = float((-here[turning] / change[turning]).min(initial=1.0))
         point: FloatArray = meeting + 0.5 * room * toward
-        return point if point[0] > _kernels.RESOLUTION else None
+        return point
+
+    def offer(self, known: _Known, point: FloatArray) -> None:
+        """Keep a point for every step that it meets and improves, if it is a rule and off every plane."""
+        k = self.problem.dimension
+        terms = self.planes[:, : k + 1] * point
+        level = terms.sum(axis=1)
+        if point[0] <= 0.0 or (np.abs(level) <= _kernels.RESOLUTION * np.abs(terms).max(axis=1)).any():
+            return
+        sums = self.constant + (level > 0.0).astype(np.float64) @ self.planes[:, k + 1 :]
+        step = _kernels.first_step_met(sums[1:], self.problem.lower, self.problem.upper)
+        better = np.flatnonzero(sums[0] > known.utility[step:] + _kernels.RESOLUTION) + step
+        known.utility[better], known.point[better] = sums[0], point
 
     def nodes_left(self) -> int:
         return 2**62 if self.nodes_allowed is None else max(1, self.nodes_allowed - self.nodes)
@@ -389,9 +404,8 @@ class _Stack:
                     most = -np.inf if found.proven else bound
                 else:
                     most = min(bound, found.upper_bound)
-                    point = self.run.point_beside(self.met_centre[number], rows, np.array(found.z))
-                    if point is not None and found.utility > known.utility[step] + _kernels.RESOLUTION:
-                        known.utility[step], known.point[step] = found.utility, point
+                    if found.utility > known.utility[step] + _kernels.RESOLUTION:
+                        self.run.offer(known, self.run.point_beside(self.met_centre[number], rows, np.array(found.z)))
                 if most > known.utility[step]:
                     known.left_behind[step] = max(known.left_behind[step], most)
         self.met[0] = 0
