@@ -181,31 +181,35 @@ def draw(data: str, model: str, by_criterion: Mapping[str, Found], using: set[st
     import altair as alt
 
     points = [
-        {"criterion": CRITERIA[criterion], "method": method, "gap": float(gap), "accuracy": float(accuracy),
+        {"criterion": CRITERIA[criterion], "method": method, "tolerance": tolerance, "gap": float(gap),
+         "accuracy": float(accuracy),
          "attribute": "told" if method in using else "not told", "ours": method.startswith("evenhand")}
         for criterion, found in by_criterion.items()
         for method, kept in complete(found).items()
         if not method.endswith(HOLD_OUT) or method == f"evenhand, certified, {HOLD_OUT}"
-        for gap, accuracy in zip(
-            np.nanmean(kept.gap, axis=0), np.nanmean(kept.accuracy, axis=0), strict=True
+        for tolerance, gap, accuracy in zip(
+            ASKED, np.nanmean(kept.gap, axis=0), np.nanmean(kept.accuracy, axis=0), strict=True
         )
     ]  # fmt: skip
     chart = (
         alt.Chart(alt.InlineData(points))
-        .mark_line(point=True)
+        .mark_line(point=alt.OverlayMarkDef(size=36))
         .encode(
             x=alt.X("gap:Q", title="mean test gap"),
             y=alt.Y("accuracy:Q", title="mean test accuracy", scale=alt.Scale(zero=False)),
-            color=alt.Color("method:N").legend(labelLimit=400).scale(scheme="category10"),
-            strokeDash=alt.StrokeDash("attribute:N", title="the attribute is").scale(
-                domain=["not told", "told"], range=[[1, 0], [4, 3]]
-            ),
-            size=alt.condition("datum.ours", alt.value(3), alt.value(1.5)),
-            order="gap:Q",
+            color=alt.Color("method:N", title=None).scale(scheme="category10"),
+            strokeDash=alt.StrokeDash("attribute:N", title="the attribute is")
+            .scale(domain=["not told", "told"], range=[[1, 0], [4, 3]])
+            .legend(symbolType="stroke", symbolStrokeColor="#333333", symbolStrokeWidth=2, symbolSize=500),
+            strokeWidth=alt.condition("datum.ours", alt.value(3), alt.value(1.5)),
+            order="tolerance:Q",
         )
-        .properties(width=380, height=320)
-        .facet("criterion:N", title=f"{TITLES[data]}, {model}")
+        .properties(width=420, height=360)
+        .facet(alt.Facet("criterion:N").header(title=None, labelFontSize=14), title=f"{TITLES[data]}, {model}")
         .resolve_scale(x="independent", y="independent")
+        .configure_legend(orient="bottom", columns=3, labelLimit=400, labelFontSize=13, titleFontSize=13)
+        .configure_axis(labelFontSize=12, titleFontSize=13)
+        .configure_title(fontSize=16)
     )
     chart.save(DOCS / "images" / figure(data, model))
 

@@ -37,9 +37,14 @@ TESTS = {
     "search/lines.py": ["tests/search/test_algorithms.py", "tests/search/test_certified.py"],
     "search/dual.py": ["tests/search/test_algorithms.py"],
     "search/closest.py": ["tests/search/test_algorithms.py", "tests/test_learn.py"],
-    "search/certified.py": ["tests/search/test_certified.py"],
+    "search/certified.py": ["tests/search/test_certified.py", "tests/search/test_reduction.py"],
+    "search/reduction.py": ["tests/search/test_reduction.py"],
     "search/local.py": ["tests/search/test_certified.py", "tests/search/test_algorithms.py"],
-    "search/_kernels.py": ["tests/search/test_kernels.py", "tests/search/test_certified.py"],
+    "search/_kernels.py": [
+        "tests/search/test_kernels.py",
+        "tests/search/test_certified.py",
+        "tests/search/test_reduction.py",
+    ],
 }
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
                ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
