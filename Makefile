@@ -105,5 +105,5 @@ clean:
 	@$(PYTHON) -m venv .venv-lowest
 	@echo "Installing the oldest supported versions in .venv-lowest"
 	@.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints-lowest.txt \
-	--editable . altair fairlearn hypothesis pytest pytest-xdist "pandas<3" polars
+	--editable . altair fairlearn hypothesis pytest pytest-xdist "pandas<3" polars pyarrow
 	@touch .venv-lowest/installed

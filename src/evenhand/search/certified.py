@@ -62,7 +62,8 @@ class Certified:
         Stop after this many boxes.
     max_seconds : float or None or "auto", default="auto"
         Stop after this time, within 10%; only the preparation, some microseconds a row, is never cut short.
-        "auto" is no limit for K <= 2 and 5 seconds beyond.
+        "auto" is no limit for K <= 2 and 5 seconds beyond. What is found when the time is up depends on the
+        machine; with ``max_nodes`` it does not.
     n_jobs : int or None, default=None
         Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
 
