@@ -63,7 +63,7 @@ class Certified:
     max_seconds : float or None or "auto", default="auto"
         Stop after this time, within 10%; only the preparation, some microseconds a row, is never cut short.
         "auto" is no limit for K <= 2 and 5 seconds beyond. What is found when the time is up depends on the
-        machine; with ``max_nodes`` it does not.
+        machine; with ``max_nodes`` and ``None`` here it does not.
     n_jobs : int or None, default=None
         Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
 
@@ -192,6 +192,8 @@ class _Run:
         """Let a local search find the first rules: what is better than them is all that is left to look for."""
         best = Best.none(self.problem)
         allowed = LOCAL_SECONDS if self.seconds_allowed is None else min(LOCAL_SECONDS, 0.1 * self.seconds_allowed)
+        if self.seconds_allowed is None and self.nodes_allowed is not None:
+            allowed = np.inf  # who counts boxes wants no clock
         local_search(self.problem, best, max_seconds=allowed, random_state=random_state)
         for step in np.flatnonzero(np.isfinite(best.utility)):
             w = best.z[step] * self.scale
