@@ -134,6 +134,17 @@ def test_boxes_that_too_many_planes_cut_are_solved_as_smaller_problems(seed, k, 
     assert problem.strictly_inside(np.array(found.z))
 
 
+def test_scores_on_a_grid_with_known_groups_are_proven_and_decided_as_the_search_says():
+    """Cells there have corners on the sides of boxes, where rows that are sure inside are on their planes."""
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        group = np.concatenate([np.repeat(np.arange(4), 2), rng.integers(0, 4, size=12)])
+        y, p_y = np.tile([0, 1], 10), rng.integers(0, 9, size=20) / 8.0
+        search = Certified(max_seconds=10.0, n_jobs=1)
+        rule = eh.learn_rule(y, group, p_y, np.eye(4)[group], criterion="dp", tolerance=0.5, search=search)
+        assert rule.solution_.status == "optimal"
+
+
 def test_a_search_that_is_cut_short_still_bounds_what_could_be():
     problem = random_problem(3, n=300, k=4, tolerance=0.3)
     found = Certified(max_nodes=50).solve(problem)[0]
