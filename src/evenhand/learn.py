@@ -238,8 +238,7 @@ class Setting:
 
 def _bounded(solution: Solution, problem: Problem) -> Solution:
     """Return a solution whose utility was counted again, with what the search's bound proves about that utility."""
-    resolution = 1e-10 * max(1.0, float(np.abs(problem.gain).sum()))
-    reached = solution.upper_bound <= solution.utility + resolution
+    reached = solution.upper_bound <= solution.utility + problem.resolution
     status = solution.status
     if status in ("optimal", "gap"):
         status = "optimal" if reached else "gap"

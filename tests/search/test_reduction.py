@@ -145,6 +145,16 @@ def test_scores_on_a_grid_with_known_groups_are_proven_and_decided_as_the_search
         assert rule.solution_.status == "optimal"
 
 
+@pytest.mark.parametrize("cost", [1.0, 1e-12])
+def test_a_gap_stays_a_gap_in_any_unit_of_the_costs(cost):
+    data = eh.datasets.make_zafar(600, random_state=1)
+    search = Certified(max_nodes=3)
+    given_data = (data.y, data.group, data.p_y, data.p_joint)
+    rule = eh.learn_rule(*given_data, criterion="eo", tolerance=0.3, costs=(cost, cost), search=search)
+    assert rule.solution_.status == "gap"
+    assert rule.solution_.upper_bound > rule.solution_.utility
+
+
 def test_a_search_that_is_cut_short_still_bounds_what_could_be():
     problem = random_problem(3, n=300, k=4, tolerance=0.3)
     found = Certified(max_nodes=50).solve(problem)[0]

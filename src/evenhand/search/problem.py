@@ -86,6 +86,11 @@ class Problem:
         return np.column_stack([self.gain, self.effects])
 
     @property
+    def resolution(self) -> float:
+        """The difference of utilities below which a bound counts as reached."""
+        return 1e-10 * float(np.abs(self.gain).sum())
+
+    @property
     def basis(self) -> NDArray[np.int64]:
         """For each contrast the constraint that it is, by position."""
         assert self.mixing is not None
@@ -211,8 +216,7 @@ def conclude(
 ) -> Solution:
     """Return the solution that z is: its numbers recomputed from its decisions, its status from its bound."""
     utility, values = problem.evaluate(problem.decide(z))
-    resolution = 1e-10 * float(np.abs(problem.gain).sum())
-    if upper_bound <= utility + resolution:
+    if upper_bound <= utility + problem.resolution:
         upper_bound = utility
     if status is None:
         status = "optimal" if upper_bound == utility else "gap" if np.isfinite(upper_bound) else "found"
