@@ -51,9 +51,9 @@ def _has_room(v, size, signs, k):
 
 
 def best_over_cells(problem, cells, step=0):
-    """Return the best utility among sign vectors that meet the bounds, or None."""
+    """Return the best utility among sign vectors that meet the bounds and the model's own decisions, or None."""
     best = None
-    for decisions in cells:
+    for decisions in [problem.margin > 0.0, *cells]:
         utility, values = problem.evaluate(decisions)
         inside = (values >= problem.lower[step] - SLACK).all() and (values <= problem.upper[step] + SLACK).all()
         if inside and (best is None or utility > best):
@@ -77,7 +77,8 @@ def best_by_all_pairs_of_lines(problem, step=0):
     lines = [i for i in range(len(m)) if np.abs(g[i]).max() > 1e-15 * max(abs(m[i]), 1e-300)]
     moves = np.zeros(len(m), dtype=bool)
     moves[lines] = True
-    best = _best_point(problem, np.zeros((1, 2)), moves, step, None)
+    best = best_over_cells(problem, [], step)
+    best = _best_point(problem, np.zeros((1, 2)), moves, step, best)
     for i in lines:
         direction = np.array([-g[i, 1], g[i, 0]]) / np.linalg.norm(g[i])
         origin = m[i] * g[i] / (g[i] @ g[i])

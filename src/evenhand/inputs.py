@@ -370,3 +370,13 @@ def read_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     if weights.sum() <= 0.0:
         raise InputError("sample_weight is zero for every row: nothing counts.")
     return weights
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value is one real number, of Python or NumPy, and not NaN."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and value == value
+
+
+def is_whole_number(value: object) -> bool:
+    """Tell whether a value is one integer, of Python or NumPy."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

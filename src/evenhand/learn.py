@@ -6,6 +6,7 @@ import dataclasses
 import platform
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -33,7 +34,9 @@ from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
 from evenhand.search.closest import loosening
+from evenhand.search.problem import FEASIBILITY_SLACK
 
+MARGIN_ROUNDING = 2.0**-46
 _SEARCHES: dict[str, Any] = {"certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual}
 
 
@@ -204,36 +207,48 @@ class Setting:
         """Return what a search sees, with one step of bounds for each tolerance."""
         lower, upper = self.system.bounds(tolerances)
         matrix = self.system.mixing @ self.system.contrasts
+        # A row whose margin and contrasts are all rounding is on the boundary of every rule, and decided negatively.
+        tied = (np.abs(self.margins) <= MARGIN_ROUNDING * sum(self.costs)) & ~self.contrasts.any(axis=1)
         return Problem(
-            self.margins, self.contrasts, self.evidence.gain, self.evidence.shares @ matrix.T, lower, upper,
-            self.evidence.offset, self.system.mixing, self.weights / self.weights.sum(),
+            np.where(tied, 0.0, self.margins), self.contrasts, self.evidence.gain, self.evidence.shares @ matrix.T,
+            lower, upper, self.evidence.offset, self.system.mixing, self.weights / self.weights.sum(), self.decide,
         )  # fmt: skip
 
+    def decide(self, z: FloatArray) -> NDArray[np.bool_]:
+        """Return the decisions of the rule z on these rows: the search and the rule evaluate the same expression."""
+        decisions: NDArray[np.bool_] = self._rule_of(z).decision_function(self.p_y, self.p_group) > 0.0
+        return decisions
+
     def rule(self, problem: Problem, solution: Solution, tolerance: float, step: int) -> Rule:
-        """Return the rule of a solution, whose numbers are those of the rule's own decisions."""
-        rule = Rule(
+        """Return the rule of a solution of any search; its numbers are those of the rule's own decisions."""
+        utility, values = problem.evaluate(self.decide(np.array(solution.z)))
+        if solution.status != "plug-in" and problem.excess(values, step) > FEASIBILITY_SLACK:
+            raise InputError(
+                f"The search returned z = {list(solution.z)!r} with status {solution.status!r}, but that rule misses"
+                f" its bounds by {problem.excess(values, step):.3g}: a search must return rules that meet them."
+            )
+        solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+        rule = dataclasses.replace(self._rule_of(solution.z), tolerance=tolerance)
+        return dataclasses.replace(rule, solution=_bounded(solution, problem))
+
+    def _rule_of(self, z: Sequence[float] | FloatArray) -> Rule:
+        return Rule(
             groups=self.groups,
             events=self.system.events,
             priors=tuple(map(float, self.priors)),
             terms=tuple(
-                Term(term_name(row, self.system.events), tuple(map(float, row)), z)
-                for row, z in zip(self.system.contrasts, solution.z, strict=True)
+                Term(name, tuple(map(float, row)), float(weight))
+                for name, row, weight in zip(self._term_names, self.system.contrasts, z, strict=True)
             ),
             classes=self.classes,
             costs=self.costs,
             criterion=self.criterion,
-            tolerance=tolerance,
             learned_from=self.learned_from,
         )
-        decisions = rule.decision_function(self.p_y, self.p_group) > 0.0
-        utility, values = problem.evaluate(decisions)
-        if solution.status != "plug-in" and problem.excess(values, step) > 1e-9:
-            raise InputError(
-                "The scores are so close to each other that rounding decides rows: the rule found does not keep its"
-                " bounds when it is applied. Round the probabilities, for instance to 9 digits."
-            )
-        solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
-        return dataclasses.replace(rule, solution=_bounded(solution, problem))
+
+    @cached_property
+    def _term_names(self) -> list[str]:
+        return [term_name(row, self.system.events) for row in self.system.contrasts]
 
 
 def _bounded(solution: Solution, problem: Problem) -> Solution:

@@ -18,6 +18,7 @@ from evenhand.errors import InputError
 from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, as_float_array, columns_in_order, read_probabilities
 
 SUM_SLACK = 1e-3
+CONTRAST_ROUNDING = 2.0**-40
 Costs = tuple[float, float]
 
 
@@ -140,8 +141,13 @@ def event_columns(event: Event, groups: Groups, *, joint: bool) -> list[int]:
 
 
 def contrasts(densities: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return g_k(x) = sum_e c_ke d_e(x), of shape (n, K): for a pair of groups, d_a - d_b."""
-    return densities @ matrix.T
+    """Return g_k(x) = sum_e c_ke d_e(x), of shape (n, K): for a pair of groups, d_a - d_b.
+
+    A sum that is nothing but the rounding of its terms is 0: a row whose densities are equal in truth has no contrast.
+    """
+    found = densities @ matrix.T
+    found[np.abs(found) <= CONTRAST_ROUNDING * (densities @ np.abs(matrix).T)] = 0.0
+    return found
 
 
 def bias_scores(margins: FloatArray, contrast: FloatArray) -> FloatArray:

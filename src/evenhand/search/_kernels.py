@@ -99,7 +99,7 @@ def sweep(order, turns, start, low, high, lower, upper, best_utility, best_posit
         # The cell between `previous` and the next turn.
         last = j == order.shape[0]
         ahead = high if last else turns[order[j], 0]
-        middle, wide = _middle(previous, ahead, length)
+        middle, wide = middle_of(previous, ahead, length)
         if wide:
             step = first_step_met(values, lower, upper)
             utility = state[0]
@@ -124,7 +124,7 @@ def sweep(order, turns, start, low, high, lower, upper, best_utility, best_posit
 
 
 @njit(cache=True, nogil=True)
-def _middle(previous, ahead, length):
+def middle_of(previous, ahead, length):
     """Return a point strictly between two breakpoints (either may be infinite), and whether there is room."""
     if np.isinf(previous) and np.isinf(ahead):
         return 0.0, True
@@ -204,7 +204,7 @@ def merge_planes(rows, n_coordinates, merged, constant):
 
 
 @njit(cache=True, nogil=True)
-def _classify(planes, coordinates, columns, rows, count, centre, radius, kept, sums):
+def classify(planes, coordinates, columns, rows, count, centre, radius, kept, sums):
     """Split rows into surely 1 (added to ``sums``), surely 0 and open (written to ``kept``) over a box.
 
     ``coordinates`` and ``columns`` are tuples of length K + 1 and C + 1: only their lengths matter, which the
@@ -230,7 +230,7 @@ def _classify(planes, coordinates, columns, rows, count, centre, radius, kept, s
 
 @njit(cache=True, nogil=True)
 def _classify_halves(planes, coordinates, columns, rows, count, centre, radius, split, kept, opened, sums):
-    """Do what ``_classify`` does for both halves of a box, in one pass."""
+    """Do what ``classify`` does for both halves of a box, in one pass."""
     first = len(coordinates)
     one = 0
     two = 0
@@ -925,7 +925,7 @@ def branch(
                 child_centre[child, split] += (child * 2 - 1) * child_radius[child, split]
         if whole:
             visits += planes.shape[0]
-            child_count[0] = _classify(
+            child_count[0] = classify(
                 planes, coordinates, columns, every, planes.shape[0], child_centre[0], child_radius[0], scratch[0],
                 child_sums[0],
             )  # fmt: skip

@@ -3,17 +3,21 @@
 Half-cube coordinates: a rule is a point (t, w) with t > 0 on the surface of the unit cube in K + 1 dimensions,
 z = w / t, so the whole of z-space, infinity included, is 2 K + 1 bounded faces. In a box of such points a row
 is surely 1, surely 0 or open; the open rows bound what any rule in the box can do (see ``_kernels._prune``).
+
+Boxes wait in a queue, the most promising first. Each is searched depth first for a while, and what is left of it goes
+back to the queue; so at any moment the queue's first box bounds what was not found.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -21,23 +25,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray
+from evenhand.inputs import FloatArray, is_number, is_whole_number
 from evenhand.search import _kernels
 from evenhand.search._compiling import notice_of_compilation
+from evenhand.search.coincidence import share_planes
 from evenhand.search.local import local_search
 from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
 from evenhand.search.reduction import Part, parts_of
-from evenhand.search.sweep import Best
-from evenhand.search.threshold import Threshold
+from evenhand.search.sweep import Best, settled, sweep_line
+from evenhand.search.threshold import sweep_whole_line, try_every_cell
 
+# Work is counted in row visits, so that a busy machine finds what an idle one finds.
+VISITS_FOR_THE_PLANE = 1_000_000_000
+VISITS_BEYOND = 400_000_000
+VISITS_FOR_A_FACE = 32_000_000
 VISITS_A_TURN = 1_000_000
-SECONDS_BEYOND = 5.0
-LOCAL_SECONDS = 0.5
-COARSE_GAPS = (0.064, 0.016, 0.004)
-SHARE_FOR_COARSE_GAPS = 0.3
-BOXES_A_ROUND = 16
+VISITS_A_CALL = 16_000_000
+VISITS_A_MEETING = 20_000_000
+VISITS_BESIDE = 2.0
+LOCAL_VISITS, LOCAL_SHARE = 50_000_000, 0.1
+ROWS_A_TURN = 16
+BOXES_A_ROUND = 8
 SIDES_HALVED_AT_ONCE = 6
 MEETINGS_A_TURN = 64
+SHARE_OF_ROWS_KEPT, ROWS_KEPT = 1 / 16, 4096
 _COMPILING = threading.Lock()
 LEAF_SIZE = {2: 16, 3: 8}
 LEAF_SIZE_BEYOND = 6
@@ -47,6 +58,7 @@ DEPTH_OF_BUNDLES = {2: 5, 3: 7}
 DEPTH_OF_BUNDLES_BEYOND = 8
 MOST_DIMENSIONS_WITH_BUNDLES = 8
 FIRST_GUESS = 0.2
+_Region = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +73,10 @@ class Certified:
     max_nodes : int or None, default=None
         Stop after this many boxes.
     max_seconds : float or None or "auto", default="auto"
-        Stop after this time, within 10%; only the preparation, some microseconds a row, is never cut short.
-        "auto" is no limit for K <= 2 and 5 seconds beyond. What is found when the time is up depends on the
-        machine; with ``max_nodes`` and ``None`` here it does not.
+        "auto" allows a fixed amount of work, counted in visits of rows: about 10 seconds for K <= 2 and 5 beyond on an
+        ordinary core. The same call gives the same answer on a busy machine and on an idle one. A number allows
+        the work of so many seconds, and stops there by the clock too; ``solution.stopped`` is then "time". ``None``
+        sets no limit.
     n_jobs : int or None, default=None
         Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
 
@@ -86,51 +99,145 @@ class Certified:
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.gap >= 0.0:
-            raise InputError(f"Certified needs a gap that is not negative; got {self.gap!r}.")
-        if self.max_nodes is not None and self.max_nodes < 1:
-            raise InputError(f"Certified needs at least one node; got max_nodes={self.max_nodes!r}.")
-        if isinstance(self.max_seconds, str) and self.max_seconds != "auto":
-            raise InputError(f"max_seconds is a number, None or 'auto'; got {self.max_seconds!r}.")
+        if not is_number(self.gap) or not self.gap >= 0.0:
+            raise InputError(f"Certified needs a gap that is a number and not negative; got {self.gap!r}.")
+        for name in ("max_nodes", "n_jobs"):
+            value = getattr(self, name)
+            if value is not None and not (is_whole_number(value) and value >= 1):
+                raise InputError(f"Certified needs {name} to be a whole number above 0, or None; got {value!r}.")
+        limit = self.max_seconds
+        fine = limit == "auto" if isinstance(limit, str) else limit is None or (is_number(limit) and limit > 0.0)
+        if not fine:
+            raise InputError(f"max_seconds is a number above 0, None or 'auto'; got {limit!r}.")
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule for each step of the bounds, and how good any other could be."""
-        parts = parts_of(problem)
-        if parts[0].problem is problem:
-            return self._solve(problem, 1, random_state)
-        found = [
-            replace(self, gap=self.gap / part.utility_scale)._solve(part.problem, len(parts), random_state)
-            for part in parts
-        ]
-        return [_combined(problem, step, parts, of_step) for step, of_step in enumerate(zip(*found, strict=True))]
-
-    def _solve(self, problem: Problem, n_parts: int, random_state: Any) -> list[Solution | NoRule]:
-        """Solve a problem that is one of so many parts; they share the budget evenly."""
-        if problem.dimension == 1:
-            return Threshold().solve(problem)
-        _compile(problem.dimension, problem.effects.shape[1])
-        run = _Run(problem, self, n_parts)
-        if problem.dimension > 2:
-            run.start_locally(random_state)
-        run.search()
-        return run.results()
+        started = time.perf_counter()
+        best = Best.none(problem)
+        best.offer(problem, np.zeros(problem.dimension))
+        parts = parts_of(share_planes(problem) if problem.dimension > 1 else problem)
+        budget = Budget.of(self, max(part.problem.dimension for part in parts))
+        claimed, bound, nodes = _search_parts(problem, parts, self, budget, best.utility, random_state)
+        best.join(settled(problem, claimed))
+        if (claimed.utility > best.utility + problem.resolution).any():
+            if problem.dimension == 1:
+                try_every_cell(problem, best)
+            else:
+                _sweep_around(problem, claimed, best)
+        results = best.results(problem, upper_bound=bound, nodes=nodes, seconds=time.perf_counter() - started)
+        return [replace(result, stopped=budget.stopped) for result in results]
 
 
-def _combined(
-    problem: Problem, step: int, parts: Sequence[Part], found: Sequence[Solution | NoRule]
-) -> Solution | NoRule:
-    """Return the best of what the parts' searches found, as a rule of the whole problem."""
-    nodes = sum(result.nodes for result in found)
-    rules = [(result, part) for result, part in zip(found, parts, strict=True) if isinstance(result, Solution)]
-    unproven = any(isinstance(result, NoRule) and not result.proven for result in found)
-    if not rules:
-        return NoRule(proven=not unproven, nodes=nodes)
-    best, part = max(rules, key=lambda pair: pair[0].utility)
-    bound = np.inf if unproven else max(result.upper_bound for result, _ in rules)
-    return conclude(
-        problem, step, part.original(np.array(best.z)), upper_bound=part.utility_scale * bound, nodes=nodes,
-        seconds=sum(result.seconds for result, _ in rules),
-    )  # fmt: skip
+def _search_parts(
+    problem: Problem, parts: Sequence[Part], options: Certified, budget: Budget, known: FloatArray, random_state: Any
+) -> tuple[Best, FloatArray, int]:
+    """Return the best rules of some parts of a problem that beat what is known, a bound on all of them, and the boxes.
+
+    The bound counts what is known too.
+    """
+    claimed = Best.none(problem)
+    bound = known.copy()
+    nodes = 0
+    for remaining, part in zip(range(len(parts), 0, -1), parts, strict=True):
+        beat = np.maximum(known, claimed.utility) / part.utility_scale
+        found = _solve(part.problem, options, budget.share(1.0 / remaining), beat, random_state)
+        nodes += found[0].nodes
+        for step, result in enumerate(found):
+            bound[step] = max(bound[step], part.utility_scale * result.upper_bound)
+            if isinstance(result, Solution) and part.utility_scale * result.utility > claimed.utility[step]:
+                claimed.utility[step] = part.utility_scale * result.utility
+                claimed.z[step] = part.original(np.array(result.z))
+    return claimed, bound, nodes
+
+
+def _solve(
+    problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any
+) -> list[Solution | NoRule]:
+    """Solve a problem in as few dimensions as it has, given the utilities that other rules already have."""
+    if problem.dimension == 1:
+        line = sweep_whole_line(problem)
+        return line.results(problem, upper_bound=line.utility, nodes=1)
+    _compile(problem.dimension, problem.effects.shape[1])
+    run = _Run(problem, options, budget, known)
+    if problem.dimension > 2:
+        run.start_locally(random_state)
+    run.search()
+    return run.results()
+
+
+def _sweep_around(problem: Problem, claimed: Best, best: Best) -> None:
+    """Look for rules near claims that the rows do not keep: rows that share a plane may differ in their decisions."""
+    near = Best.none(problem)
+    scale = np.array([1.0 / typical_size(column) for column in problem.contrasts.T])
+    table = problem.table
+    for z in np.unique(claimed.z[np.isfinite(claimed.utility)], axis=0):
+        for direction in [*np.diag(scale), z]:
+            sweep_line(problem, table, z, direction, near)
+    best.join(settled(problem, near))
+
+
+class Budget:
+    """The work that a search may do: row visits, boxes and, where a user says so, seconds."""
+
+    def __init__(self, visits: float, nodes: float, deadline: float, parent: Budget | None = None) -> None:
+        self.visits, self.nodes, self.deadline, self.parent = visits, nodes, deadline, parent
+        self.stopped: str | None = None
+
+    @classmethod
+    def of(cls, options: Certified, dimension: int) -> Budget:
+        """Return the budget that a user's options give."""
+        limit = options.max_seconds
+        nodes = np.inf if options.max_nodes is None else options.max_nodes
+        if isinstance(limit, str):
+            visits: float = VISITS_FOR_THE_PLANE if dimension <= 2 else VISITS_BEYOND
+            return cls(visits if options.max_nodes is None else np.inf, nodes, np.inf)
+        if limit is None:
+            return cls(np.inf, nodes, np.inf)
+        return cls(limit * visits_a_second(), nodes, time.perf_counter() + limit)
+
+    def share(self, part: float) -> Budget:
+        """Return a part of what is left, which is taken from here as it is spent."""
+        return Budget(part * self.visits, max(1.0, part * self.nodes), self.deadline, self)
+
+    def spend(self, visits: float, nodes: float) -> None:
+        """Take away what was used."""
+        self.visits -= visits
+        self.nodes -= nodes
+        if self.parent is not None:
+            self.parent.spend(visits, nodes)
+
+    def extend(self, seconds: float) -> None:
+        """Move the deadline: compiling is not searching."""
+        self.deadline += seconds
+        if self.parent is not None:
+            self.parent.extend(seconds)
+
+    def is_spent(self) -> bool:
+        """Tell whether nothing is left, and remember of what."""
+        if self.visits <= 0.0 or self.nodes <= 0.0 or time.perf_counter() > self.deadline:
+            self.stop("work" if self.visits <= 0.0 else "nodes" if self.nodes <= 0.0 else "time")
+            return True
+        return False
+
+    def stop(self, reason: str) -> None:
+        """Remember why the search ended before its proof."""
+        self.stopped = reason
+        if self.parent is not None:
+            self.parent.stop(reason)
+
+
+@cache
+def visits_a_second() -> float:
+    """Return how many rows a core visits in a second, measured once and rounded to a power of two."""
+    rng = np.random.default_rng(0)
+    planes, rows = rng.normal(size=(20_000, 8)), np.arange(20_000, dtype=np.int32)
+    centre, radius, kept = np.array([1.0, 0.1, 0.1]), np.array([0.0, 0.1, 0.1]), np.empty(20_001, dtype=np.int32)
+    fastest = np.inf
+    for _ in range(20):
+        started = time.thread_time()
+        _kernels.classify(planes, (0,) * 3, (0,) * 3, rows, len(rows), centre, radius, kept, np.zeros(3))
+        fastest = min(fastest, time.thread_time() - started)
+    return float(2.0 ** np.round(np.log2(len(rows) / (VISITS_BESIDE * max(fastest, 1e-9)))))
 
 
 @cache
@@ -141,7 +248,7 @@ def _compile(dimension: int, constraints: int) -> None:
         np.full(constraints, -1.0), np.full(constraints, 1.0), mixing=np.eye(constraints, dimension),
     )  # fmt: skip
     with notice_of_compilation(_kernels.branch):
-        run = _Run(toy, Certified(max_nodes=1, max_seconds=None))
+        run = _Run(toy, Certified(), Budget(np.inf, 1, np.inf), np.full(1, -np.inf))
         run.start_locally(None)
         run.search()
 
@@ -166,12 +273,33 @@ class _Known:
         self.left_behind = np.maximum(self.left_behind, other.left_behind)
 
 
+@dataclass(order=True)
+class _Box:
+    """A box of points (t, w) that waits to be searched; ``rows`` are its open planes, None where they are not kept."""
+
+    priority: tuple[float, int]
+    centre: FloatArray = field(compare=False)
+    radius: FloatArray = field(compare=False)
+    sums: FloatArray = field(compare=False)
+    rows: NDArray[np.int32] | None = field(compare=False, default=None)
+    guess: FloatArray = field(compare=False, default_factory=lambda: np.full(2, FIRST_GUESS))
+
+    @property
+    def bound(self) -> float:
+        """No rule in the box has a utility above this."""
+        return -self.priority[0]
+
+
+# What is left of a box: a bound, centre, radius, and sums and rows where they are kept, and the guesses.
+_Left = tuple[float, FloatArray, FloatArray, FloatArray | None, NDArray[np.int32] | None, FloatArray]
+
+
 class _Run:
     """One search: the planes, the boxes to look at, and what is known so far."""
 
-    def __init__(self, problem: Problem, options: Certified, n_parts: int = 1) -> None:
+    def __init__(self, problem: Problem, options: Certified, budget: Budget, known: FloatArray) -> None:
         self.started = time.perf_counter()
-        self.problem, self.options = problem, options
+        self.problem, self.options, self.budget = problem, options, budget
         self.planes, self.scale, self.constant = _planes_of(problem)
         steps, k = len(problem.lower), problem.dimension
         every = np.arange(len(self.planes), dtype=np.int32)
@@ -179,113 +307,119 @@ class _Run:
         self.basis = problem.basis
         self.sizes = (LEAF_SIZE.get(k, LEAF_SIZE_BEYOND), MEETING_SIZE.get(k, MEETING_SIZE_BEYOND))
         self.known = _Known(steps, k + 1)
+        self.known.utility[:] = known
         # Without any constraint, every plane would decide as its gain says.
-        self.upper_bound = np.full(steps, self.constant[0] + np.maximum(self.planes[:, k + 1], 0.0).sum())
-        limit = options.max_seconds
-        allowed = (None if k <= 2 else SECONDS_BEYOND) if isinstance(limit, str) else limit
-        self.seconds_allowed = None if allowed is None else allowed / n_parts
-        self.nodes_allowed = None if options.max_nodes is None else max(1, options.max_nodes // n_parts)
+        self.trivial_bound = self.constant[0] + float(np.maximum(self.planes[:, k + 1], 0.0).sum())
+        self.upper_bound = np.full(steps, self.trivial_bound)
+        self.turn = max(VISITS_A_TURN, ROWS_A_TURN * len(self.planes)) if k > 2 else VISITS_FOR_A_FACE
         self.nodes = 0
-        self.finished = False
+        self.counter = itertools.count()
 
     def start_locally(self, random_state: Any) -> None:
         """Let a local search find the first rules: what is better than them is all that is left to look for."""
         best = Best.none(self.problem)
-        allowed = LOCAL_SECONDS if self.seconds_allowed is None else min(LOCAL_SECONDS, 0.1 * self.seconds_allowed)
-        if self.seconds_allowed is None and self.nodes_allowed is not None:
-            allowed = np.inf  # who counts boxes wants no clock
-        local_search(self.problem, best, max_seconds=allowed, random_state=random_state)
-        for step in np.flatnonzero(np.isfinite(best.utility)):
+        allowed = min(LOCAL_VISITS, LOCAL_SHARE * self.budget.visits)
+        self.budget.spend(local_search(self.problem, best, max_visits=allowed, random_state=random_state), 0.0)
+        for step in np.flatnonzero(best.utility > self.known.utility + _kernels.RESOLUTION):
             w = best.z[step] * self.scale
             self.known.utility[step] = best.utility[step]
             self.known.point[step] = np.concatenate([[1.0], w]) / max(1.0, float(np.abs(w).max()))
 
     def search(self) -> None:
-        """Prove the gap asked for; where the budget ends before that, prove what can be proven.
+        """Look at all boxes that may hold a rule better by more than the gap asked for, until the budget is spent."""
+        target = self.options.gap
+        k = self.problem.dimension
+        # Counting boxes is only the same every time when one thread counts.
+        workers = 1 if k == 2 or self.budget.nodes < np.inf else self.options.n_jobs or os.cpu_count() or 1
+        together = 1 if k == 2 else BOXES_A_ROUND
+        stacks = [_Stack(self) for _ in range(min(workers, together))]
+        queue = self._first_boxes()
+        with ThreadPoolExecutor(len(stacks)) as pool:
+            while queue and not self.budget.is_spent():
+                chosen = self._pop(queue, together, target)
+                known = [self.known.copy() for _ in chosen]
+                nodes = max(1, int(min(2**40, self.budget.nodes) // max(1, len(chosen))))
+                visits = int(max(1.0, min(self.turn, self.budget.visits / max(1, len(chosen)))))
+                for stack in stacks:
+                    stack.spent[:] = 0.0
+                if len(stacks) == 1:
+                    left = [stacks[0].search(b, s, target, visits, nodes) for b, s in zip(chosen, known, strict=True)]
+                else:
+                    left = _side_by_side(pool, stacks, chosen, known, target, visits, nodes)
+                for stack in stacks:
+                    self.budget.spend(*stack.spent)
+                    self.nodes += int(stack.spent[1])
+                # Within a round the boxes know the same rules: threads change nothing but the time.
+                for found, boxes in zip(known, left, strict=True):
+                    self.known.take(found)
+                    for box in boxes:
+                        heapq.heappush(queue, self.box(*box))
+        waiting = max((box.bound for box in queue), default=-np.inf)
+        self.upper_bound = np.maximum(
+            np.minimum(self.upper_bound, np.maximum(self.known.left_behind, waiting)), self.known.utility
+        )
 
-        A depth-first search proves nothing until it ends. So a part of the time is kept for coarser gaps, which
-        are proven much sooner.
-        """
-        limited = self.seconds_allowed is not None and self.problem.dimension > 2
-        share = 1.0 - SHARE_FOR_COARSE_GAPS if limited else 1.0
-        self.finished = self._prove(self.options.gap, share)
-        if self.finished or not limited:
-            return
-        scale = float(np.abs(self.problem.gain).sum())
-        for gap in COARSE_GAPS:
-            if scale * gap <= self.options.gap or not self._prove(scale * gap, 1.0):
-                return
-
-    def _prove(self, target: float, share: float) -> bool:
-        """Look at all boxes that may hold a rule better by more than ``target``; return whether that was done."""
-        boxes = _faces(self.problem.dimension)
-        if self.problem.dimension == 2:
-            rounds = [[boxes]]
-            workers = 1
-        else:
+    def _first_boxes(self) -> list[_Box]:
+        """Return the faces of the half-cube, in parts beyond the plane: they share the work evenly."""
+        k = self.problem.dimension
+        boxes = _faces(k)
+        if k > 2:
             middle = _parts(*boxes[-1])
-            if self.problem.dimension <= 4:
-                # Most of the work is around z = 0: smaller parts share it evenly, and soon find good rules.
+            if k <= 4:
+                # Most of the work is around z = 0: smaller parts soon find good rules.
                 middle = [part for half in middle for part in _parts(*half)]
-            parts = [[part] for part in (*middle, *(part for face in boxes[-2::-1] for part in _parts(*face)))]
-            rounds = [parts[start : start + BOXES_A_ROUND] for start in range(0, len(parts), BOXES_A_ROUND)]
-            # Counting boxes is only the same every time when one thread counts.
-            workers = 1 if self.nodes_allowed is not None else self.options.n_jobs or os.cpu_count() or 1
-        stacks = [_Stack(self) for _ in range(workers)]
-        self.known.left_behind[:] = -np.inf
-        # Within a round the boxes know the same rules, whoever looks at them: threads change nothing but the time.
-        for boxes_of_round in rounds:
-            known = [self.known.copy() for _ in boxes_of_round]
-            if workers == 1:
-                done = [stacks[0].search(b, k, target, share) for b, k in zip(boxes_of_round, known, strict=True)]
+            boxes = [*(part for face in boxes[:-1] for part in _parts(*face)), *middle]
+        # All have the same bound, and the last ones, around z = 0, go first.
+        found = [self.box(self.trivial_bound, *box) for box in reversed(boxes)]
+        heapq.heapify(found)
+        return found
+
+    def box(
+        self,
+        bound: float,
+        centre: FloatArray,
+        radius: FloatArray,
+        sums: FloatArray | None = None,
+        rows: NDArray[np.int32] | None = None,
+        guess: FloatArray | None = None,
+    ) -> _Box:
+        """Return a box for the queue; without rows it is looked at anew."""
+        kept = {} if guess is None else {"guess": guess}
+        return _Box((-bound, next(self.counter)), centre, radius, self.constant if sums is None else sums, rows, **kept)
+
+    def _pop(self, queue: list[_Box], together: int, target: float) -> list[_Box]:
+        """Return the most promising boxes; those that hold nothing better than what is known are left behind."""
+        chosen: list[_Box] = []
+        while queue and len(chosen) < together:
+            box = heapq.heappop(queue)
+            hopeless = box.bound <= self.known.utility + target + _kernels.RESOLUTION
+            if hopeless.all():
+                behind = np.where(box.bound > self.known.utility, box.bound, -np.inf)
+                self.known.left_behind = np.maximum(self.known.left_behind, behind)
             else:
-                with ThreadPoolExecutor(workers) as pool:
-                    free = list(stacks)
+                chosen.append(box)
+        return chosen
 
-                    def one(pair: tuple[list[_Box], _Known], free: list[_Stack] = free) -> bool:
-                        stack = free.pop()
-                        try:
-                            return stack.search(*pair, target, share)
-                        finally:
-                            free.append(stack)
-
-                    done = list(pool.map(one, zip(boxes_of_round, known, strict=True)))
-            for found in known:
-                self.known.take(found)
-            if not all(done):
-                # Boxes of later rounds were not looked at, and nothing is known of them.
-                if boxes_of_round is not rounds[-1]:
-                    self.known.left_behind[:] = np.inf
-                self._conclude()
-                return False
-        self._conclude()
-        return True
-
-    def _conclude(self) -> None:
-        proven = np.maximum(self.known.left_behind, self.known.utility)
-        self.upper_bound = np.maximum(np.minimum(self.upper_bound, proven), self.known.utility)
-
-    def solve_meeting(self, rows: NDArray[np.int32], sums: FloatArray, target: float, share: float) -> Any:
+    def solve_meeting(
+        self, rows: NDArray[np.int32], sums: FloatArray, target: float, budget: Budget
+    ) -> list[Solution | NoRule]:
         """Return the best that some planes can do if the others, whose sums are given, stay as they are."""
         planes, k = self.planes[rows], self.problem.dimension
         smaller = Problem(
             planes[:, 0], -planes[:, 1 : k + 1], planes[:, k + 1], planes[:, k + 2 :], self.problem.lower - sums[1:],
             self.problem.upper - sums[1:], float(sums[0]), self.problem.mixing,
         )  # fmt: skip
-        dimension = parts_of(smaller)[0].problem.dimension
-        if dimension == k:
+        parts = parts_of(smaller)
+        if parts[0].problem.dimension == k:
             return [NoRule(proven=False)] * len(self.known.utility)
         with _COMPILING:
             before = time.perf_counter()
-            _compile(dimension, smaller.effects.shape[1])
-            self.started += time.perf_counter() - before
-        left = None
-        if self.seconds_allowed is not None:
-            left = max(0.0, share * self.seconds_allowed - (time.perf_counter() - self.started))
-        nodes = None if self.nodes_allowed is None else self.nodes_left()
-        found = Certified(gap=target, max_nodes=nodes, max_seconds=left, n_jobs=1).solve(smaller)
-        self.nodes += found[0].nodes
-        return found
+            _compile(parts[0].problem.dimension, smaller.effects.shape[1])
+            budget.extend(time.perf_counter() - before)
+        none_known = np.full(len(self.known.utility), -np.inf)
+        options = Certified(gap=target, n_jobs=1)
+        claimed, bound, nodes = _search_parts(smaller, parts, options, budget, none_known, None)
+        return claimed.results(smaller, upper_bound=bound, nodes=nodes)
 
     def point_beside(self, centre: FloatArray, rows: NDArray[np.int32], z: FloatArray) -> FloatArray:
         """Return a point where these planes decide as the rule z does, and the others as they do at a box's centre."""
@@ -312,33 +446,39 @@ class _Run:
         better = np.flatnonzero(sums[0] > known.utility[step:] + _kernels.RESOLUTION) + step
         known.utility[better], known.point[better] = sums[0], point
 
-    def nodes_left(self) -> int:
-        return 2**62 if self.nodes_allowed is None else max(1, self.nodes_allowed - self.nodes)
-
-    def out_of_budget(self, share: float) -> bool:
-        limit = self.seconds_allowed
-        if limit is not None and time.perf_counter() - self.started > share * limit:
-            return True
-        return self.nodes_allowed is not None and self.nodes >= self.nodes_allowed
-
     def results(self) -> list[Solution | NoRule]:
-        seconds = time.perf_counter() - self.started
+        """Return what was found beyond what was known before, and the bound on everything."""
         found: list[Solution | NoRule] = []
         for step, point in enumerate(self.known.point):
+            bound = float(self.upper_bound[step])
+            if bound >= self.trivial_bound > self.known.utility[step] + _kernels.RESOLUTION:
+                bound = np.inf  # nothing was proven
             if np.isnan(point[0]):
-                found.append(NoRule(proven=bool(self.upper_bound[step] == -np.inf), nodes=self.nodes))
+                found.append(NoRule(bound == -np.inf, self.nodes, bound))
                 continue
             z = point[1:] / (point[0] * self.scale)
-            bound = float(self.upper_bound[step])
-            found.append(conclude(self.problem, step, z, upper_bound=bound, nodes=self.nodes, seconds=seconds))
+            found.append(conclude(self.problem, step, z, upper_bound=bound, nodes=self.nodes))
         return found
 
 
-_Box = tuple[FloatArray, FloatArray]
+def _side_by_side(
+    pool: ThreadPoolExecutor, stacks: list[_Stack], boxes: list[_Box], known: list[_Known], *limits: Any
+) -> list[list[_Left]]:
+    """Search boxes in as many threads as there are stacks."""
+    free = list(stacks)
+
+    def one(pair: tuple[_Box, _Known]) -> list[_Left]:
+        stack = free.pop()
+        try:
+            return stack.search(*pair, *limits)
+        finally:
+            free.append(stack)
+
+    return list(pool.map(one, zip(boxes, known, strict=True)))
 
 
 class _Stack:
-    """The boxes still to look at, depth first, with the open rows of each. One for each thread."""
+    """The parts of a box that are still to look at, depth first, with the open rows of each. One for each thread."""
 
     def __init__(self, run: _Run) -> None:
         k, c, n = run.problem.dimension, run.problem.effects.shape[1], len(run.planes)
@@ -359,36 +499,47 @@ class _Stack:
         self.met_bound = np.zeros(MEETINGS_A_TURN)
         self.met_rows = np.zeros(4 * n + 64, dtype=np.int32)
         self.met_before: dict[bytes, list[Solution | NoRule]] = {}
+        self.spent = np.zeros(2)
 
-    def search(self, boxes: list[_Box], known: _Known, target: float, share: float) -> bool:
-        """Look at some boxes and all their parts; return whether that was done within the budget."""
+    def search(self, box: _Box, known: _Known, target: float, visits: int, nodes: int) -> list[_Left]:
+        """Look at a box and its parts, until the work allowed is done; return what is left of it."""
         run = self.run
-        if run.out_of_budget(share):
-            known.left_behind[:] = np.inf
-            return False
-        for height, (centre, radius) in enumerate(boxes):
-            self.centre[height], self.radius[height], self.sums[height] = centre, radius, run.constant
-            self.start[height], self.count[height], self.bound[height] = 0, -1, np.inf
-            self.guess[height] = FIRST_GUESS
-        height = len(boxes)
+        deadline = run.budget.deadline
+        self.centre[0], self.radius[0], self.sums[0], self.guess[0] = box.centre, box.radius, box.sums, box.guess
+        self.start[0], self.count[0], self.bound[0] = 0, -1, box.bound
+        if box.rows is not None:
+            self.count[0] = len(box.rows)
+            self.pool[: len(box.rows)] = box.rows
+        height = 1
         while True:
-            code, height, nodes, _ = _kernels.branch(
+            code, height, looked_at, visited = _kernels.branch(
                 run.planes, *run.shape, run.basis, run.scale, run.problem.lower, run.problem.upper, *run.sizes, target,
-                VISITS_A_TURN, run.nodes_left(), self.centre, self.radius, self.sums, self.start, self.count,
+                min(visits, VISITS_A_CALL), nodes, self.centre, self.radius, self.sums, self.start, self.count,
                 self.bound, self.guess, self.pool, height, known.utility, known.point, known.left_behind, self.scratch,
                 self.met, self.met_centre, self.met_sums, self.met_bound, self.met_rows,
             )  # fmt: skip
-            run.nodes += nodes
-            self._look_where_planes_meet(known, target, share)
+            visits, nodes = visits - visited, nodes - looked_at
+            self.spent += visited, looked_at
+            self._look_where_planes_meet(known, target)
             if code == _kernels.OUT_OF_ROOM:
                 self._grow()
-            if code == _kernels.DONE:
-                return True
-            if run.out_of_budget(share):
-                known.left_behind = np.maximum(known.left_behind, self.bound[:height].max())
-                return False
+            elif code == _kernels.DONE:
+                return []
+            elif visits <= 0 or nodes <= 0 or time.perf_counter() > deadline:
+                return self._left(height)
 
-    def _look_where_planes_meet(self, known: _Known, target: float, share: float) -> None:
+    def _left(self, height: int) -> list[_Left]:
+        """Return the boxes of the stack; rows are kept where they are few."""
+        most = max(ROWS_KEPT, SHARE_OF_ROWS_KEPT * len(self.run.planes))
+        left = []
+        for i in range(height):
+            kept = 0 <= self.count[i] <= most
+            rows = self.pool[self.start[i] : self.start[i] + self.count[i]].copy() if kept else None
+            sums = self.sums[i].copy() if kept else None
+            left.append((self.bound[i], self.centre[i].copy(), self.radius[i].copy(), sums, rows, self.guess[i].copy()))
+        return left
+
+    def _look_where_planes_meet(self, known: _Known, target: float) -> None:
         """Solve, as smaller problems, the boxes that too many planes cut however small they are.
 
         Such planes have a point in common, so they have fewer directions than dimensions, and :mod:`reduction` helps.
@@ -401,14 +552,14 @@ class _Stack:
                 continue
             key = rows.tobytes() + sums.tobytes()
             if key not in self.met_before:
-                self.met_before[key] = self.run.solve_meeting(rows, sums, target, share)
+                # Always the same work, whatever the other threads do.
+                budget = Budget(VISITS_A_MEETING, np.inf, self.run.budget.deadline)
+                self.met_before[key] = self.run.solve_meeting(rows, sums, target, budget)
+                self.spent += VISITS_A_MEETING - budget.visits, self.met_before[key][0].nodes
             for step, found in enumerate(self.met_before[key]):
-                if isinstance(found, NoRule):
-                    most = -np.inf if found.proven else bound
-                else:
-                    most = min(bound, found.upper_bound)
-                    if found.utility > known.utility[step] + _kernels.RESOLUTION:
-                        self.run.offer(known, self.run.point_beside(self.met_centre[number], rows, np.array(found.z)))
+                most = min(bound, found.upper_bound)
+                if isinstance(found, Solution) and found.utility > known.utility[step] + _kernels.RESOLUTION:
+                    self.run.offer(known, self.run.point_beside(self.met_centre[number], rows, np.array(found.z)))
                 if most > known.utility[step]:
                     known.left_behind[step] = max(known.left_behind[step], most)
         self.met[0] = 0
@@ -420,7 +571,7 @@ class _Stack:
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
 
 
-def _faces(k: int) -> list[_Box]:
+def _faces(k: int) -> list[_Region]:
     """Return the 2 K + 1 faces of the half-cube as boxes (centre, radius); the one around z = 0 is last, on top."""
     boxes = []
     for axis, side in [*itertools.product(range(1, k + 1), (-1.0, 1.0)), (0, 1.0)]:
@@ -432,7 +583,7 @@ def _faces(k: int) -> list[_Box]:
     return boxes
 
 
-def _parts(centre: FloatArray, radius: FloatArray) -> list[_Box]:
+def _parts(centre: FloatArray, radius: FloatArray) -> list[_Region]:
     """Return the box's 2^K parts, halved along every side that it has, but for the many sides of many dimensions."""
     halved = np.flatnonzero(radius > 0.0)[:SIDES_HALVED_AT_ONCE]
     half = radius.copy()

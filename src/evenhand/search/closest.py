@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,10 +28,7 @@ def loosening(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool]
     meets the bounds, and otherwise proves that there is none, if its time suffices. Returns what it says of
     unlimited moving bounds where it finds no rule even for them.
     """
-    widest = Problem(
-        problem.margin, problem.contrasts, np.zeros_like(problem.gain), problem.effects, problem.lower, problem.upper,
-        mixing=problem.mixing, weight=problem.weight,
-    )  # fmt: skip
+    widest = replace(problem, gain=np.zeros_like(problem.gain), offset=0.0)
     reached = _reached(widest, moving, 4.0)
     if not isinstance(reached, Solution):
         return reached
@@ -55,10 +54,7 @@ def loosening(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool]
 
 def _loosened(problem: Problem, moving: NDArray[np.bool_], amount: float) -> Problem:
     slack = np.where(moving, amount, 0.0)
-    return Problem(
-        problem.margin, problem.contrasts, problem.gain, problem.effects, problem.lower - slack, problem.upper + slack,
-        mixing=problem.mixing, weight=problem.weight,
-    )  # fmt: skip
+    return replace(problem, lower=problem.lower - slack, upper=problem.upper + slack)
 
 
 def _reached(problem: Problem, moving: NDArray[np.bool_], amount: float) -> Solution | NoRule:

@@ -14,8 +14,8 @@ import numpy as np
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.search.problem import NoRule, Problem, Solution, conclude
-from evenhand.search.sweep import Best, sweep_rows
+from evenhand.search.problem import NoRule, Problem, Solution
+from evenhand.search.sweep import Best, settled, sweep_rows
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,8 @@ class Directions:
         for direction in directions:
             slope = -(problem.contrasts @ direction)
             sweep_rows(problem, table, problem.margin, slope, origin, direction, best, low=0.0)
-        seconds = time.perf_counter() - started
-        return [
-            conclude(problem, step, best.z[step], nodes=len(directions), seconds=seconds)
-            if np.isfinite(best.utility[step])
-            else NoRule(proven=False, nodes=len(directions))
-            for step in range(len(best.utility))
-        ]
+        best = settled(problem, best)
+        return best.results(problem, nodes=len(directions), seconds=time.perf_counter() - started)
 
 
 def _directions(n: int, dimension: int, random_state: Any) -> FloatArray:

@@ -99,8 +99,10 @@ def _nearby_cell(problem: Problem, step: int, z: FloatArray) -> FloatArray:
     """Return a point inside the best of the cells that meet at z.
 
     The program's optimum lies on the hyperplanes of up to K rows, which it decides by a fraction; a rule has to
-    decide them one way or the other.
+    decide them one way or the other. z = 0 is the model's own decisions, and stays.
     """
+    if not z.any():
+        return z
     level = problem.margin - problem.contrasts @ z
     size = np.abs(problem.margin) + np.abs(problem.contrasts) @ np.abs(z)
     tight = np.flatnonzero(np.abs(level) <= 1e-9 * np.maximum(size, 1e-300))

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
-from evenhand.search.problem import NoRule, Problem, Solution, conclude
-from evenhand.search.sweep import Best, sweep_rows
+from evenhand.search.problem import NoRule, Problem, Solution
+from evenhand.search.sweep import Best, settled, sweep_rows
 from evenhand.search.threshold import Threshold
 
 ROUNDING = 0.1 * _kernels.RESOLUTION
@@ -61,21 +61,11 @@ class Lines:
         best.offer(problem, np.zeros(problem.dimension))
         unsettled = np.full(len(problem.lower), -np.inf)
         count = _sweep_lines(problem, self.m, random_state, best, unsettled)
-        seconds = time.perf_counter() - started
-        exact = self.m is None
-        return [
-            conclude(
-                problem,
-                step,
-                best.z[step],
-                upper_bound=max(utility, unsettled[step]) if exact else np.inf,
-                nodes=count,
-                seconds=seconds,
-            )
-            if np.isfinite(utility)
-            else NoRule(proven=exact and not np.isfinite(unsettled[step]), nodes=count)
-            for step, utility in enumerate(best.utility)
-        ]
+        bound = np.maximum(best.utility, unsettled) if self.m is None else None
+        if bound is not None:
+            bound[~np.isfinite(best.utility) & np.isfinite(unsettled)] = np.inf
+        best = settled(problem, best)
+        return best.results(problem, upper_bound=bound, nodes=count, seconds=time.perf_counter() - started)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,15 @@ from evenhand.search.sweep import Best, sweep_line
 ROWS_FOR_THE_DUAL = 4_000
 ENTRIES_FOR_THE_DUAL = 200_000
 FRUITLESS_ROUNDS = 3
+VISITS_A_SWEEP = 16
 
 
-def local_search(problem: Problem, best: Best, *, max_seconds: float, random_state: Any = None) -> None:
-    """Improve ``best`` in place until a few rounds of directions bring nothing, or the time is up."""
-    deadline = time.thread_time() + max_seconds  # a busy machine must not change what is found
+def local_search(problem: Problem, best: Best, *, max_visits: float, random_state: Any = None) -> float:
+    """Improve ``best`` in place until a few rounds of directions bring nothing, or the work allowed is done.
+
+    Returns the work, in visits of rows.
+    """
+    left = max_visits
     rng = np.random.default_rng(0 if random_state is None else random_state)
     table = problem.table
     starts = [np.zeros(problem.dimension), *_dual_starts(problem, rng)]
@@ -33,8 +36,10 @@ def local_search(problem: Problem, best: Best, *, max_seconds: float, random_sta
                 origin = _current(best, start)
                 if sweep_line(problem, table, origin, direction, best):
                     fruitless = 0
-                if time.thread_time() > deadline:
-                    return
+                left -= VISITS_A_SWEEP * len(problem.margin)
+                if left <= 0.0:
+                    return max_visits - left
+    return max_visits - left
 
 
 def _current(best: Best, start: FloatArray) -> FloatArray:

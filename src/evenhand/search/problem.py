@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +36,9 @@ class Problem:
         Each constraint's density as a combination of the contrasts; the identity where there are as many.
     weight : array of shape (n,), default=None
         The share of each row in a mean; 1 / n where not given.
+    decider : callable, default=None
+        How rules are applied: takes z, returns each row's decision. What is reported of a solution is counted on
+        these decisions. The default evaluates ``margin - contrasts @ z > 0``.
     """
 
     margin: FloatArray
@@ -47,6 +50,7 @@ class Problem:
     offset: float = 0.0
     mixing: FloatArray | None = None
     weight: FloatArray | None = None
+    decider: Callable[[FloatArray], NDArray[np.bool_]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("margin", "contrasts", "gain", "effects"):
@@ -101,12 +105,19 @@ class Problem:
         return np.array([match[0] for match in matches], dtype=np.int64)
 
     def decide(self, z: FloatArray) -> NDArray[np.bool_]:
-        """Return the decisions of the rule z."""
+        """Return the decisions of the rule z, as the rule itself makes them."""
+        if self.decider is not None:
+            return self.decider(z)
         decisions: NDArray[np.bool_] = self.margin - self.contrasts @ z > 0.0
         return decisions
 
     def strictly_inside(self, z: FloatArray) -> bool:
-        """Tell whether z is off every row's hyperplane, so that rounding decides nothing."""
+        """Tell whether z is 0 or off every row's hyperplane, so that rounding decides nothing.
+
+        z = 0 is the model's own decisions: nothing is computed there, so nothing is rounded.
+        """
+        if not z.any():
+            return True
         terms = self.contrasts * z
         size = np.maximum(np.abs(self.margin), np.abs(terms).max(axis=1))
         crossed = np.abs(self.contrasts).max(axis=1) > 1e-15 * np.abs(self.margin)
@@ -129,10 +140,7 @@ class Problem:
 
     def take(self, steps: Sequence[int]) -> Problem:
         """Return the same problem with some of its steps."""
-        return Problem(
-            self.margin, self.contrasts, self.gain, self.effects, self.lower[steps], self.upper[steps],
-            self.offset, self.mixing, self.weight,
-        )  # fmt: skip
+        return replace(self, lower=self.lower[steps], upper=self.upper[steps])
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,9 @@ class Solution:
         Boxes, lines or rays looked at.
     seconds : float
         Time spent; not part of what makes two solutions equal, and not written to JSON.
+    stopped : str or None
+        What ended the search before its proof: "work", "nodes" or "time"; None where it ended by itself. Not written to
+        JSON.
     """
 
     z: tuple[float, ...]
@@ -166,6 +177,7 @@ class Solution:
     status: str
     nodes: int
     seconds: float = field(default=0.0, compare=False)
+    stopped: str | None = field(default=None, compare=False)
 
     @property
     def gap(self) -> float:
@@ -183,10 +195,16 @@ class NoRule:
         Whether no rule exists, or the search merely ended without one.
     nodes : int
         Boxes, lines or rays looked at.
+    upper_bound : float
+        No rule of this family that meets the bounds has a utility above this; infinite where nothing is known.
+    stopped : str or None
+        What ended the search before its proof, as in :class:`Solution`.
     """
 
     proven: bool
     nodes: int = 0
+    upper_bound: float = np.inf
+    stopped: str | None = field(default=None, compare=False)
 
 
 def typical_size(values: FloatArray) -> float:

@@ -8,7 +8,9 @@ import numpy as np
 
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
-from evenhand.search.problem import Problem
+from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
+
+ROUNDS_TO_CENTRE = 4
 
 
 @dataclass(eq=False)
@@ -26,15 +28,90 @@ class Best:
         steps = len(problem.lower)
         return cls(np.full(steps, -np.inf), np.full((steps, problem.dimension), np.nan))
 
-    def offer(self, problem: Problem, z: FloatArray) -> None:
-        """Keep the rule z where it meets a step's bounds, is better than what was known, and is inside a cell."""
-        if not problem.strictly_inside(z):
+    def offer(self, problem: Problem, z: FloatArray, *, anywhere: bool = False) -> None:
+        """Keep the rule z where it meets a step's bounds, is better than what was known, and is inside a cell.
+
+        With ``anywhere`` it may lie on a row's hyperplane: what counts are the decisions that it makes.
+        """
+        if not (anywhere or problem.strictly_inside(z)):
             return
         utility, values = problem.evaluate(problem.decide(z))
         step = _kernels.first_step_met(values, problem.lower, problem.upper)
-        better = np.flatnonzero(utility > self.utility[step:] + _kernels.RESOLUTION) + step
+        better = np.flatnonzero(utility > self.utility[step:] + problem.resolution) + step
         self.utility[better] = utility
         self.z[better] = z
+
+    def join(self, other: Best) -> None:
+        """Keep what is better in another one."""
+        better = other.utility > self.utility
+        self.utility[better], self.z[better] = other.utility[better], other.z[better]
+
+    def results(
+        self, problem: Problem, *, upper_bound: FloatArray | None = None, nodes: int = 0, seconds: float = 0.0
+    ) -> list[Solution | NoRule]:
+        """Return what is known as solutions; ``upper_bound`` is what was proven of each step."""
+        bounds = np.full(len(self.utility), np.inf) if upper_bound is None else np.maximum(upper_bound, self.utility)
+        return [
+            conclude(problem, step, self.z[step], upper_bound=bounds[step], nodes=nodes, seconds=seconds)
+            if np.isfinite(utility)
+            else NoRule(bool(bounds[step] == -np.inf), nodes, float(bounds[step]))
+            for step, utility in enumerate(self.utility)
+        ]
+
+
+def settled(problem: Problem, claimed: Best) -> Best:
+    """Return the claims of a sweep as the rules that they are: counted on the decisions that the rule makes.
+
+    The model's own decisions, z = 0, are always among them. A claim that the rule's arithmetic does not keep, because
+    its cell is too narrow for it, is tried again in the middle of its cell.
+    """
+    best = Best.none(problem)
+    best.offer(problem, np.zeros(problem.dimension))
+    for step, claim in enumerate(claimed.utility):
+        if claim > best.utility[step] + problem.resolution:
+            z = claimed.z[step]
+            best.offer(problem, z)
+            if claim > best.utility[step] + problem.resolution:
+                best.offer(problem, centred(problem, z), anywhere=True)
+                best.offer(problem, z, anywhere=True)
+    return best
+
+
+def centred(problem: Problem, z: FloatArray) -> FloatArray:
+    """Return a point of the same cell that is farther from its sides, and no farther from 0 than needed."""
+    k = problem.dimension
+    scale = np.array([1.0 / typical_size(column) for column in problem.contrasts.T])
+    z = _nearer(problem, z)
+    for direction in [*np.diag(scale), *(np.random.default_rng(0).normal(size=(ROUNDS_TO_CENTRE * k, k)) * scale)]:
+        before, after = _room(problem, z, direction)
+        if np.isfinite(before) and np.isfinite(after):
+            z = z + 0.5 * (before + after) * direction
+        elif np.isfinite(before):
+            z = z + max(0.0, 1.0 + before) * direction
+        elif np.isfinite(after):
+            z = z + min(0.0, after - 1.0) * direction
+    return _nearer(problem, z)
+
+
+def _nearer(problem: Problem, z: FloatArray) -> FloatArray:
+    """Return a point of the same cell on the ray from 0 through z, in its middle.
+
+    Where the cell has no end, it is the point at twice the distance at which the cell begins.
+    """
+    before, after = _room(problem, z, z)
+    begins, ends = max(0.0, 1.0 + before), 1.0 + after
+    if begins == 0.0:
+        return z if np.isinf(ends) else 0.5 * ends * z
+    return z * (2.0 * begins if np.isinf(ends) else 0.5 * (begins + ends))
+
+
+def _room(problem: Problem, z: FloatArray, direction: FloatArray) -> tuple[float, float]:
+    """Return how far one can go from z, backwards and forwards, before a row turns."""
+    level = problem.margin - problem.contrasts @ z
+    slope = -(problem.contrasts @ direction)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        turns = -level / slope
+    return float(turns[turns < 0.0].max(initial=-np.inf)), float(turns[turns > 0.0].min(initial=np.inf))
 
 
 def sweep_line(problem: Problem, table: FloatArray, origin: FloatArray, direction: FloatArray, best: Best) -> bool:

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.search.problem import NoRule, Problem, Solution, conclude
-from evenhand.search.sweep import Best, sweep_rows
+from evenhand.search import _kernels
+from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution
+from evenhand.search.sweep import Best, settled, sweep_rows
+
+MOST_TRIES = 256
 
 
 class Threshold:
@@ -22,14 +25,38 @@ class Threshold:
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule for each step of the bounds. ``random_state`` is not used."""
         started = time.perf_counter()
-        best = Best.none(problem)
-        best.closest[0] = -np.inf
-        origin, direction = np.zeros(1), np.ones(1)
-        sweep_rows(problem, problem.table, problem.margin, -problem.contrasts[:, 0], origin, direction, best)
+        claimed = sweep_whole_line(problem)
+        best = settled(problem, claimed)
+        if (claimed.utility > best.utility + problem.resolution).any():
+            try_every_cell(problem, best)
         seconds = time.perf_counter() - started
-        return [
-            conclude(problem, step, best.z[step], upper_bound=utility, nodes=1, seconds=seconds)
-            if np.isfinite(utility)
-            else NoRule(proven=True, nodes=1)
-            for step, utility in enumerate(best.utility)
-        ]
+        return best.results(problem, upper_bound=claimed.utility, nodes=1, seconds=seconds)
+
+
+def sweep_whole_line(problem: Problem) -> Best:
+    """Return the best cell of the line for each step of the bounds."""
+    best = Best.none(problem)
+    best.closest[0] = -np.inf
+    origin, direction = np.zeros(1), np.ones(1)
+    sweep_rows(problem, problem.table, problem.margin, -problem.contrasts[:, 0], origin, direction, best)
+    return best
+
+
+def try_every_cell(problem: Problem, best: Best) -> None:
+    """Offer the cells of the line that would be better, the best first: some are too narrow for the rule's rounding."""
+    contrast = problem.contrasts[:, 0]
+    turning = np.flatnonzero(contrast)
+    turning = turning[np.argsort(problem.margin[turning] / contrast[turning])]
+    breakpoints = problem.margin[turning] / contrast[turning]
+    table = problem.table
+    start = np.where(contrast == 0.0, problem.margin > 0.0, contrast > 0.0) @ table
+    state = np.vstack([start, start - np.cumsum(np.sign(contrast[turning])[:, None] * table[turning], axis=0)])
+    ends = np.concatenate([[-np.inf], breakpoints, [np.inf]])
+    tries = 0
+    for cell in np.argsort(-state[:, 0], kind="stable"):
+        if state[cell, 0] + problem.offset <= best.utility.min() + problem.resolution or tries >= MOST_TRIES:
+            return
+        z, wide = _kernels.middle_of(ends[cell], ends[cell + 1], 0.0)
+        if wide and problem.excess(state[cell, 1:], len(problem.lower) - 1) <= FEASIBILITY_SLACK:
+            tries += 1
+            best.offer(problem, np.array([z]), anywhere=True)
