@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 from scipy.optimize import linprog
 
@@ -134,6 +137,63 @@ def best_threshold(problem, step=0):
         middles = (0.5 * (points[1:] + points[:-1]))[wide]
         candidates = np.concatenate([[points[0] - 1.0 - abs(points[0])], middles, [points[-1] + 1.0 + abs(points[-1])]])
     return best_over_cells(problem, [m - z * g > 0.0 for z in candidates], step)
+
+
+def exact_cells(margin, contrasts):
+    """Return {decisions: clearance} of every cell that has a corner, in rational arithmetic (doubles are rationals).
+
+    Each corner is where K hyperplanes meet; a step off it to every side leads into its cells. The clearance of a cell
+    is that of the mean of the points found in it: the smallest |m - z.g| of a row in units of |m| + sum |z_k g_k|,
+    which no scaling of rows or columns changes.
+    """
+    n, k = contrasts.shape
+    m = [Fraction(float(value)) for value in margin]
+    g = [[Fraction(float(value)) for value in row] for row in contrasts]
+    moves = [any(row) for row in g]
+    points = {}
+    for chosen in itertools.combinations(range(n), k):
+        corner = _solve_exactly([g[i] for i in chosen], [m[i] for i in chosen])
+        if corner is None:
+            continue
+        level = [m[i] - _dot(g[i], corner) for i in range(n)]
+        for signs in itertools.product((1, -1), repeat=k):
+            away = _solve_exactly([g[i] for i in chosen], [Fraction(-sign) for sign in signs])
+            slope = [-_dot(g[i], away) for i in range(n)]
+            if any(moves[i] and level[i] == 0 and slope[i] == 0 for i in range(n)):
+                continue
+            room = min((-a / b for a, b in zip(level, slope, strict=True) if a * b < 0), default=Fraction(2))
+            z = [a + room / 2 * b for a, b in zip(corner, away, strict=True)]
+            decisions = tuple(m[i] - _dot(g[i], z) > 0 for i in range(n))
+            points.setdefault(decisions, []).append(z)
+    found = {}
+    for decisions, inside in points.items():
+        z = [sum(values) / len(inside) for values in zip(*inside, strict=True)]
+        found[decisions] = min(
+            float(abs(m[i] - _dot(g[i], z)) / (abs(m[i]) + sum(abs(a * b) for a, b in zip(g[i], z, strict=True))))
+            for i in range(n)
+            if moves[i]
+        )
+    return found
+
+
+def _dot(one, two):
+    return sum((a * b for a, b in zip(one, two, strict=True)), Fraction(0))
+
+
+def _solve_exactly(matrix, right):
+    """Return x with matrix x = right, or None where the matrix is singular."""
+    k = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for i in range(k):
+        pivot = next((r for r in range(i, k) if rows[r][i] != 0), None)
+        if pivot is None:
+            return None
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for r in range(k):
+            if r != i and rows[r][i] != 0:
+                rows[r] = [value - rows[r][i] * other for value, other in zip(rows[r], rows[i], strict=True)]
+    return [row[k] for row in rows]
 
 
 def sweep_in_numpy(level, slope, table, start_offset, lower, upper):

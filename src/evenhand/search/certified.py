@@ -72,9 +72,11 @@ class Certified:
         point of accuracy).
     max_nodes : int or None, default=None
         Stop after this many boxes.
+    max_visits : int or None, default=None
+        Stop after so many visits of rows, some ten nanoseconds each.
     max_seconds : float or None or "auto", default="auto"
-        "auto" allows a fixed amount of work, counted in visits of rows: about 10 seconds for K <= 2 and 5 beyond on an
-        ordinary core. The same call gives the same answer on a busy machine and on an idle one. A number allows
+        "auto" allows a fixed amount of work, unless one is given in nodes or visits: about 10 seconds for K <= 2 and 5
+        beyond on an ordinary core. The same call gives the same answer on a busy machine and on an idle one. A number allows
         the work of so many seconds, and stops there by the clock too; ``solution.stopped`` is then "time". ``None``
         sets no limit.
     n_jobs : int or None, default=None
@@ -95,13 +97,14 @@ class Certified:
 
     gap: float = 0.0
     max_nodes: int | None = None
+    max_visits: int | None = None
     max_seconds: float | str | None = "auto"
     n_jobs: int | None = None
 
     def __post_init__(self) -> None:
         if not is_number(self.gap) or not self.gap >= 0.0:
             raise InputError(f"Certified needs a gap that is a number and not negative; got {self.gap!r}.")
-        for name in ("max_nodes", "n_jobs"):
+        for name in ("max_nodes", "max_visits", "n_jobs"):
             value = getattr(self, name)
             if value is not None and not (is_whole_number(value) and value >= 1):
                 raise InputError(f"Certified needs {name} to be a whole number above 0, or None; got {value!r}.")
@@ -140,7 +143,8 @@ def _search_parts(
     nodes = 0
     for remaining, part in zip(range(len(parts), 0, -1), parts, strict=True):
         beat = np.maximum(known, claimed.utility) / part.utility_scale
-        found = _solve(part.problem, options, budget.share(1.0 / remaining), beat, random_state)
+        scaled = replace(options, gap=options.gap / part.utility_scale)
+        found = _solve(part.problem, scaled, budget.share(1.0 / remaining), beat, random_state)
         nodes += found[0].nodes
         for step, result in enumerate(found):
             bound[step] = max(bound[step], part.utility_scale * result.upper_bound)
@@ -188,12 +192,12 @@ class Budget:
         """Return the budget that a user's options give."""
         limit = options.max_seconds
         nodes = np.inf if options.max_nodes is None else options.max_nodes
+        visits = np.inf if options.max_visits is None else options.max_visits
+        if limit is None or (isinstance(limit, str) and min(visits, nodes) < np.inf):
+            return cls(visits, nodes, np.inf)
         if isinstance(limit, str):
-            visits: float = VISITS_FOR_THE_PLANE if dimension <= 2 else VISITS_BEYOND
-            return cls(visits if options.max_nodes is None else np.inf, nodes, np.inf)
-        if limit is None:
-            return cls(np.inf, nodes, np.inf)
-        return cls(limit * visits_a_second(), nodes, time.perf_counter() + limit)
+            return cls(VISITS_FOR_THE_PLANE if dimension <= 2 else VISITS_BEYOND, nodes, np.inf)
+        return cls(min(visits, limit * visits_a_second()), nodes, time.perf_counter() + limit)
 
     def share(self, part: float) -> Budget:
         """Return a part of what is left, which is taken from here as it is spent."""

@@ -12,7 +12,7 @@ from evenhand.search.certified import Certified
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution
 
 ROUNDS = 40
-SECONDS_A_ROUND = 5.0
+VISITS_A_ROUND = 200_000_000
 
 
 def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | None:
@@ -58,7 +58,7 @@ def _loosened(problem: Problem, moving: NDArray[np.bool_], amount: float) -> Pro
 
 
 def _reached(problem: Problem, moving: NDArray[np.bool_], amount: float) -> Solution | NoRule:
-    return Certified(max_seconds=SECONDS_A_ROUND).solve(_loosened(problem, moving, amount))[0]
+    return Certified(max_visits=VISITS_A_ROUND).solve(_loosened(problem, moving, amount))[0]
 
 
 def _excess(problem: Problem, moving: NDArray[np.bool_], solution: Solution) -> float:

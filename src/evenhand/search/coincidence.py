@@ -4,7 +4,8 @@ Such rows differ by less than anyone means. Told apart, they make cells that are
 many of them that no search ends. A margin and contrasts that agree within ``CLOSE`` of their largest size over all rows
 are therefore replaced by their mean. The size makes the resolution independent of the units of a column.
 
-It is done only where it at least halves the number of planes. Scores that are merely dense stay as they are.
+It is done only where it at least halves the number of planes. Scores that are merely dense stay as they are, and so do
+rows whose scores are all tiny: between them such a difference is large.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from evenhand.inputs import FloatArray
 from evenhand.search.problem import Problem
 
 CLOSE = 2.0**-18
+TINY = 2.0**-10
 SHARE_WITH_NEIGHBOURS = 0.25
 ROWS_FOR_A_LOOK = 4096
 
@@ -27,14 +29,15 @@ def share_planes(problem: Problem) -> Problem:
     scores = np.column_stack([problem.margin, problem.contrasts])
     sizes = np.abs(scores).max(axis=0, initial=0.0)
     scores /= np.where(sizes > 0.0, sizes, 1.0)
-    some = scores[:: max(1, len(scores) // ROWS_FOR_A_LOOK)]
-    if not _coincide(some):
+    ordinary = np.abs(scores).max(axis=1) > TINY
+    if not _coincide(scores[ordinary][:: max(1, len(scores) // ROWS_FOR_A_LOOK)]):
         return problem
-    codes = _codes(scores)
+    codes = _codes(scores[ordinary])
     count = np.bincount(codes)
-    means = np.column_stack([np.bincount(codes, column) / count for column in scores.T])
+    means = np.column_stack([np.bincount(codes, column) / count for column in scores[ordinary].T])
     means[np.abs(means) <= CLOSE] = 0.0
-    shared = means[codes] * sizes
+    shared = np.column_stack([problem.margin, problem.contrasts])
+    shared[ordinary] = means[codes] * sizes
     return replace(problem, margin=shared[:, 0], contrasts=shared[:, 1:], decider=None)
 
 
