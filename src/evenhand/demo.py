@@ -99,7 +99,7 @@ def run_demo(
     base = held_out.p_y > 0.5
     before = audit(held_out.y, base, held_out.group, criterion="equalized_odds", tolerance=tolerance)
     say(f"\nThe model alone, on {len(base):,} held-out rows:\n{before}")
-    say("\nLearning the best fair rules (the first time, their search is compiled: 10 to 20 seconds) ...")
+    say("\nLearning the best fair rules ...")
     rules, curve = _learn(learning, tolerance, random_state)
     after = {}
     for criterion, rule in rules.items():

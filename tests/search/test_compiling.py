@@ -1,22 +1,31 @@
 from __future__ import annotations
 
-import time
-from types import SimpleNamespace
+import importlib.util
 
 from evenhand.search import _compiling
 
+KERNEL = """
+from numba import njit
 
-def test_a_kernel_that_is_not_ready_in_time_is_announced(monkeypatch, capsys):
-    monkeypatch.setattr(_compiling, "PATIENCE", 0.01)
-    with _compiling.notice_of_compilation(SimpleNamespace(signatures=[])):
-        time.sleep(0.2)
-    assert capsys.readouterr().err.strip() == _compiling.NOTICE
+@njit(cache=True)
+def double(x):
+    return 2 * x
+"""
 
 
-def test_a_kernel_that_is_ready_says_nothing(monkeypatch, capsys):
-    monkeypatch.setattr(_compiling, "PATIENCE", 0.01)
-    kernel = SimpleNamespace(signatures=["for another kind of arguments"])
-    with _compiling.notice_of_compilation(kernel):
-        kernel.signatures.append("ready before the second is over")
-        time.sleep(0.05)
-    assert capsys.readouterr().err == ""
+def test_a_kernel_is_announced_when_it_is_compiled_and_not_when_it_is_loaded(tmp_path, capsys):
+    path = tmp_path / "small_kernel.py"
+    path.write_text(KERNEL)
+
+    def announced(argument):
+        spec = importlib.util.spec_from_file_location("small_kernel", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        with _compiling.notice_of_compilation(module.double):
+            assert module.double(argument) == 2 * argument
+            assert module.double(argument) == 2 * argument
+        return capsys.readouterr().err.splitlines()
+
+    assert announced(1) == [_compiling.NOTICE]
+    assert announced(1) == []
+    assert announced(1.5) == [_compiling.NOTICE]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 from scipy.optimize import linprog
 
 from evenhand.search import _kernels
@@ -14,6 +15,26 @@ from oracles import merged_in_numpy, sweep_in_numpy
 from problems import KINDS, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
+
+
+def entry(kernel):
+    """Return a function that Python can call for a kernel that only others call."""
+    return njit(lambda *arguments: kernel(*arguments))
+
+
+deepest_point, measure, bundled, infeasible = map(
+    entry, (_kernels._deepest_point, _kernels._measure, _kernels._bundled, _kernels._infeasible)
+)
+
+
+@given(seed=seeds, n=st.integers(0, 200))
+def test_the_sort_of_the_kernels_sorts(seed, n):
+    rng = np.random.default_rng(seed)
+    keys, order = rng.integers(0, 50, 200) / 7.0, rng.permutation(200)
+    chosen = order[:n].copy()
+    _kernels.sort_by(keys, order, n)
+    assert sorted(order[:n]) == sorted(chosen)
+    np.testing.assert_array_equal(keys[order[:n]], np.sort(keys[chosen]))
 
 
 @given(seed=seeds, kind=st.sampled_from(KINDS), n=st.integers(1, 50))
@@ -48,7 +69,7 @@ def test_deepest_point_agrees_with_a_linear_program(seed, n, d):
     rng = np.random.default_rng(seed)
     normals, offsets, half = rng.normal(size=(n, d)), rng.normal(size=n) * 0.5, rng.uniform(0.1, 1.0, d)
     point = np.empty(d)
-    depth = _kernels._deepest_point(normals, offsets, n, half, point)
+    depth = deepest_point(normals, offsets, n, half, point)
     size = np.abs(normals).sum(axis=1)
     bounds = [*((-h, h) for h in half), (None, None)]
     truth = linprog(np.append(np.zeros(d), -1.0), np.column_stack([-normals, size]), offsets, bounds=bounds)
@@ -92,7 +113,7 @@ def test_the_bounds_of_a_box_hold_for_every_rule_inside_it(seed, kind, n, k):
     opened = _kernels.classify(planes, *shape, every, n, centre, radius, kept, sums)
     multipliers = rng.normal(size=k)
     middle, low, high = sums.copy(), np.zeros(k), np.zeros(k)
-    gains, priced, _ = _kernels._measure(planes, *shape, kept, opened, centre, multipliers, middle, low, high)
+    gains, priced, _ = measure(planes, *shape, kept, opened, centre, multipliers, middle, low, high)
     for point in centre + rng.uniform(-1, 1, (50, k + 1)) * radius:
         decisions = planes[:, : k + 1] @ point > 0.0
         utility, *values = decisions @ planes[:, k + 1 :]
@@ -130,7 +151,7 @@ def test_the_bounds_of_bundles_hold_for_every_rule_in_a_box_and_are_no_looser_th
     if opened == 0:
         return
     weight, prices = float(rng.integers(2)), rng.normal(size=k)
-    bound = _kernels._bundled(
+    bound = bundled(
         planes, *shape, kept, opened, centre, radius, codes, directions, weight, prices,
         np.zeros((1 << depth, _kernels.BINS + 1)), np.zeros((1 << depth, k + 1)),
     )  # fmt: skip
@@ -171,9 +192,9 @@ def test_a_box_called_infeasible_holds_no_rule_that_meets_the_bounds(seed, n, k)
     shape = (0,) * (k + 1), (0,) * (k + 1)
     opened = _kernels.classify(planes, *shape, every, n, centre, radius, kept, sums)
     middle, low, high = sums.copy(), np.zeros(k), np.zeros(k)
-    _kernels._measure(planes, *shape, kept, opened, centre, np.zeros(k), middle, low, high)
+    measure(planes, *shape, kept, opened, centre, np.zeros(k), middle, low, high)
     lower, upper = np.full(k, -0.02), np.full(k, 0.02)
-    found, _ = _kernels._infeasible(
+    found, _ = infeasible(
         planes, *shape, kept, opened, centre, radius, codes, directions, sums, middle, low, high, lower, upper, 0.0,
         np.zeros(k), np.zeros((4, _kernels.BINS + 1)), np.zeros((4, k + 1)),
     )  # fmt: skip
@@ -182,7 +203,7 @@ def test_a_box_called_infeasible_holds_no_rule_that_meets_the_bounds(seed, n, k)
     if found:
         assert ((values < lower) | (values > upper)).any(axis=1).all()
     for met in values[:40]:  # bounds that one rule of the box just meets
-        found, _ = _kernels._infeasible(
+        found, _ = infeasible(
             planes, *shape, kept, opened, centre, radius, codes, directions, sums, middle, low, high, met - 1e-6,
             met + 1e-6, 0.0, np.zeros(k), np.zeros((4, _kernels.BINS + 1)), np.zeros((4, k + 1)),
         )  # fmt: skip

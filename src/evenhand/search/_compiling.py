@@ -1,33 +1,31 @@
-"""A word to whoever waits: the first search with K contrasts and C constraints compiles its kernels for them."""
+"""Message shown while kernels compile: the first search with a number of contrasts compiles its loops for it."""
 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-PATIENCE = 1.0
-NOTICE = (
-    "evenhand: compiling its search, once for each number of contrasts and of constraints;"
-    " this takes about half a minute."
-)
+from numba.core import event
+
+NOTICE = "evenhand: compiling the search for this number of contrasts and constraints. This happens once per machine."
+
+
+class _Announcer(event.Listener):
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def on_start(self, event: Any) -> None:
+        if event.data["dispatcher"] is self.kernel:
+            print(NOTICE, file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        pass
 
 
 @contextmanager
 def notice_of_compilation(kernel: Any) -> Iterator[None]:
-    """Say so on standard error when a kernel is still not ready for another kind of arguments after a second."""
-    ready = len(kernel.signatures)
-
-    def speak() -> None:
-        if len(kernel.signatures) == ready:
-            print(NOTICE, file=sys.stderr, flush=True)
-
-    timer = threading.Timer(PATIENCE, speak)
-    timer.daemon = True
-    timer.start()
-    try:
+    """Say so on standard error when a kernel is compiled, and not when it is loaded from disk."""
+    with event.install_listener("numba:compile", _Announcer(kernel)):
         yield
-    finally:
-        timer.cancel()

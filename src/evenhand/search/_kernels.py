@@ -8,8 +8,11 @@ meets those after it, so the best utility found never falls along the ladder.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 RESOLUTION = 1e-11
 FEASIBILITY_SLACK = 1e-12
@@ -22,11 +25,15 @@ OPEN_FOR_BUNDLES = 12
 FADING, HOPE = 0.97, 0.9
 ROWS_FOR_SHARES = 64
 
+# What other kernels alone call needs no entry from Python, which takes time to compile.
+_without_entry: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_inner = njit(cache=True, nogil=True, error_model="numpy", **_without_entry)
+
 # What ``branch`` returns.
 DONE, OUT_OF_BUDGET, OUT_OF_ROOM, MET = 0, 1, 2, 3
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def linear_margin(intercept, slope, p_y, columns, coefficients, check, out):
     """Fill out_i = intercept + slope p_i - sum_j c_j columns_ij; return the first row that is no probability, or -1.
 
@@ -51,7 +58,7 @@ def linear_margin(intercept, slope, p_y, columns, coefficients, check, out):
     return bad
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def first_step_met(values, lower, upper):
     """Return the first step of the ladder whose bounds the values meet, or the number of steps."""
     for step in range(lower.shape[0]):
@@ -67,7 +74,7 @@ def first_step_met(values, lower, upper):
     return lower.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def excess(values, lower, upper):
     """Return by how much the values miss the bounds of one step: the largest distance."""
     worst = 0.0
@@ -76,28 +83,58 @@ def excess(values, lower, upper):
     return worst
 
 
-@njit(cache=True, nogil=True)
-def sweep(order, turns, start, low, high, lower, upper, best_utility, best_position, closest):
+@njit(cache=True, nogil=True, error_model="numpy")
+def sort_by(keys, order, count):
+    """Sort the first ``count`` numbers of ``order`` by the keys at these places (Shell's sort).
+
+    NumPy's sorts take the compiler longer than everything else here.
+    """
+    step = 1
+    while step < count // 3:
+        step = 3 * step + 1
+    while step > 0:
+        for i in range(step, count):
+            moving = order[i]
+            key = keys[moving]
+            j = i
+            while j >= step and keys[order[j - step]] > key:
+                order[j] = order[j - step]
+                j -= step
+            order[j] = moving
+        step //= 3
+
+
+@_inner
+def _copy_row(source, i, target, j):
+    """Copy row i of one array to row j of another."""
+    for c in range(source.shape[1]):
+        target[j, c] = source[i, c]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sweep(order, count, turns, start, low, high, lower, upper, best_utility, best_position, closest):
     """Walk along a line s in (low, high) and keep, for each step of the ladder, the best cell's utility and middle.
 
     ``turns`` has a row for each row that may turn: where it does, and what that adds to the utility and to each value.
-    ``order`` sorts those that turn inside (low, high), and ``start`` holds the utility and the values just after
-    ``low``. Rows that turn within a relative RESOLUTION of each other are one block. Updates ``best_utility``
+    The first ``count`` of ``order`` sort those that turn inside (low, high), and ``start`` holds the utility and the
+    values just after ``low``. Rows that turn within a relative RESOLUTION of each other are one block. Updates ``best_utility``
     and ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility, position) of the
     cell nearest to feasible, for searches that have found none yet; an excess of minus infinity says not to look.
 
     This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
     """
     n_steps, n_values = lower.shape
-    state = start.copy()
+    state = np.empty(n_values + 1)
+    for c in range(n_values + 1):
+        state[c] = start[c]
     values = state[1:]
     looking = closest[0] > -np.inf
     previous = low
     # On a segment rounding is relative to its length; on a whole line every scale is there.
     length = high - low if high - low < np.inf else 0.0
-    for j in range(order.shape[0] + 1):
+    for j in range(count + 1):
         # The cell between `previous` and the next turn.
-        last = j == order.shape[0]
+        last = j == count
         ahead = high if last else turns[order[j], 0]
         middle, wide = middle_of(previous, ahead, length)
         if wide:
@@ -123,7 +160,7 @@ def sweep(order, turns, start, low, high, lower, upper, best_utility, best_posit
                 state[c] += turns[row, 1 + c]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def middle_of(previous, ahead, length):
     """Return a point strictly between two breakpoints (either may be infinite), and whether there is room."""
     if np.isinf(previous) and np.isinf(ahead):
@@ -135,7 +172,7 @@ def middle_of(previous, ahead, length):
     return 0.5 * (previous + ahead), ahead - previous > RESOLUTION * max(abs(previous), abs(ahead), length)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def merge_planes(rows, n_coordinates, merged, constant):
     """Put rows on the same plane together: they are decided together, whichever rule decides them.
 
@@ -148,7 +185,9 @@ def merge_planes(rows, n_coordinates, merged, constant):
     capacity = 16
     while capacity < 2 * n:
         capacity *= 2
-    slots = np.full(capacity, -1, dtype=np.int32)
+    slots = np.empty(capacity, dtype=np.int32)
+    for empty in range(capacity):
+        slots[empty] = -1
     keys = np.empty((n, n_coordinates), dtype=np.int64)
     unit = 2.0**40
     found = 0
@@ -170,7 +209,7 @@ def merge_planes(rows, n_coordinates, merged, constant):
         mixed = np.uint64(1469598103934665603)
         for j in range(n_coordinates):
             v[j] /= largest
-            keys[found, j] = np.int64(np.round(v[j] * unit))
+            keys[found, j] = np.int64(np.floor(v[j] * unit + 0.5))
             mixed = (mixed ^ np.uint64(keys[found, j])) * np.uint64(1099511628211)
             mixed ^= mixed >> np.uint64(29)
         slot = np.int64(mixed & np.uint64(capacity - 1))
@@ -203,7 +242,7 @@ def merge_planes(rows, n_coordinates, merged, constant):
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def classify(planes, coordinates, columns, rows, count, centre, radius, kept, sums):
     """Split rows into surely 1 (added to ``sums``), surely 0 and open (written to ``kept``) over a box.
 
@@ -228,7 +267,7 @@ def classify(planes, coordinates, columns, rows, count, centre, radius, kept, su
     return opened
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _classify_halves(planes, coordinates, columns, rows, count, centre, radius, split, kept, opened, sums):
     """Do what ``classify`` does for both halves of a box, in one pass."""
     first = len(coordinates)
@@ -260,7 +299,7 @@ def _classify_halves(planes, coordinates, columns, rows, count, centre, radius, 
     opened[1] = two
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _measure(planes, coordinates, columns, rows, count, centre, multipliers, middle, low, high):
     """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
 
@@ -292,7 +331,7 @@ def _measure(planes, coordinates, columns, rows, count, centre, multipliers, mid
     return gains, priced, nearest
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _offer(values, utility, centre, lower, upper, best_utility, best_point):
     """Keep a candidate for every step of the ladder that it meets and improves."""
     step = first_step_met(values, lower, upper)
@@ -300,10 +339,11 @@ def _offer(values, utility, centre, lower, upper, best_utility, best_point):
         if utility <= best_utility[s] + RESOLUTION:
             break
         best_utility[s] = utility
-        best_point[s] = centre
+        for j in range(centre.shape[0]):
+            best_point[s, j] = centre[j]
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _prune(sums, gains, priced, low, high, multipliers, lower, upper, best_utility, target, left_behind):
     """Return the largest utility that a box may still hold over what is known (-inf: none), and the last step with one.
 
@@ -342,10 +382,11 @@ def _prune(sums, gains, priced, low, high, multipliers, lower, upper, best_utili
     return most, last
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _multipliers_at(centre, scale, basis, lower, upper, multipliers):
     """Set the multipliers of the basis constraints to z at the box's centre, where the bound they need is finite."""
-    multipliers[:] = 0.0
+    for c in range(multipliers.shape[0]):
+        multipliers[c] = 0.0
     if centre[0] < 1e-4:
         return
     for k in range(basis.shape[0]):
@@ -356,9 +397,8 @@ def _multipliers_at(centre, scale, basis, lower, upper, multipliers):
             multipliers[c] = z
 
 
-@njit(cache=True, nogil=True)
 def _enumerate_plane_cells(
-    planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, left_behind
+    coordinates, planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, target, left_behind
 ):
     """Visit every cell inside a two-dimensional box: sweep along each open row's line, clipped to the box (K = 2)."""
     n_values = lower.shape[1]
@@ -378,6 +418,7 @@ def _enumerate_plane_cells(
         for c in range(n_values + 1):
             table[p, c] = planes[rows[p], 3 + c]
     events = np.empty((count, n_values + 2))
+    crossings = np.empty(count)
     turning = np.empty(count, dtype=np.int64)
     n_steps = lower.shape[0]
     utility = np.empty(n_steps)
@@ -405,7 +446,8 @@ def _enumerate_plane_cells(
             high = min(high, max(first, second))
         if high - low <= RESOLUTION * max(abs(low), abs(high)):
             continue
-        start[:] = sums
+        for c in range(n_values + 1):
+            start[c] = sums[c]
         turns = 0
         for q in range(count):
             if q == p:
@@ -415,6 +457,7 @@ def _enumerate_plane_cells(
             crossing = -a / b if abs(b) > 1e-14 else np.inf
             if crossing > low and crossing < high:
                 events[q, 0] = crossing
+                crossings[q] = crossing
                 for c in range(n_values + 1):
                     events[q, 1 + c] = table[q, c] if b > 0.0 else -table[q, c]
                 turning[turns] = q
@@ -425,8 +468,7 @@ def _enumerate_plane_cells(
             if on:
                 for c in range(n_values + 1):
                     start[c] += table[q, c]
-        order = turning[:turns].copy()
-        order = order[np.argsort(events[order, 0])]
+        sort_by(crossings, turning, turns)
         for side in range(2):
             if side == 1:
                 for c in range(n_values + 1):
@@ -435,7 +477,7 @@ def _enumerate_plane_cells(
                 utility[s] = best_utility[s]
                 position[s] = 0.0
             closest[0] = -np.inf
-            sweep(order, events, start, low, high, lower, upper, utility, position, closest)
+            sweep(turning, turns, events, start, low, high, lower, upper, utility, position, closest)
             for s in range(n_steps):
                 if utility[s] <= best_utility[s] + RESOLUTION:
                     continue
@@ -460,17 +502,19 @@ def _enumerate_plane_cells(
                 nearest = np.inf
                 for q in range(count):
                     nearest = min(nearest, abs(at_centre[q] + planes[rows[q], fx] * x + planes[rows[q], fy] * y))
-                candidate[:] = centre
+                for j in range(3):
+                    candidate[j] = centre[j]
                 candidate[fx] += x
                 candidate[fy] += y
                 if nearest > RESOLUTION and candidate[0] > RESOLUTION:
                     best_utility[s] = utility[s]
-                    best_point[s] = candidate
+                    for j in range(3):
+                        best_point[s, j] = candidate[j]
                 else:
                     left_behind[s] = max(left_behind[s], utility[s])
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _deepest_point(normals, offsets, count, half, point):
     """Find the point of the box |x_j| <= half_j that maximises the smallest (normal . x + offset) / |normal|_1.
 
@@ -554,9 +598,8 @@ def _deepest_point(normals, offsets, count, half, point):
     return depth
 
 
-@njit(cache=True, nogil=True)
 def _enumerate_cells(
-    planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, target, left_behind
+    coordinates, planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, target, left_behind
 ):
     """Visit the cells inside a box that could improve on what is known, by their signs, depth first (any K).
 
@@ -593,7 +636,11 @@ def _enumerate_cells(
             highs[p, c] = highs[p + 1, c] + max(0.0, effect)
             lows[p, c] = lows[p + 1, c] + min(0.0, effect)
     states = np.empty((count + 1, n_values + 1))
-    states[0] = sums
+    for c in range(n_values + 1):
+        states[0, c] = sums[c]
+    narrowest = np.inf
+    for j in range(dimension):
+        narrowest = min(narrowest, half[j])
     points = np.zeros((count + 1, dimension))
     tried = np.zeros(count + 1, dtype=np.int64)
     no_price = np.zeros(n_values)
@@ -611,7 +658,8 @@ def _enumerate_cells(
                     value += normals[p, j] * points[depth, j]
                     size += abs(normals[p, j])
                 room = min(room, value / size)
-            candidate[:] = centre
+            for j in range(n_coordinates):
+                candidate[j] = centre[j]
             for j in range(dimension):
                 limit = half[j] - min(0.5 * room, half[j])
                 candidate[free[j]] += min(limit, max(-limit, points[depth, j]))
@@ -626,7 +674,7 @@ def _enumerate_cells(
         helps = planes[rows[depth], n_coordinates] > 0.0
         one = helps == (tried[depth] == 0)
         tried[depth] += 1
-        states[depth + 1] = states[depth]
+        _copy_row(states, depth, states, depth + 1)
         if one:
             for c in range(n_values + 1):
                 states[depth + 1, c] += planes[rows[depth], n_coordinates + c]
@@ -644,15 +692,29 @@ def _enumerate_cells(
             size += abs(slopes[depth, j])
             value += slopes[depth, j] * points[depth, j]
         offsets[depth] = sign * values_at_centre[depth]
-        if sign * value > 1e-3 * size * half.min():
-            points[depth + 1] = points[depth]
+        if sign * value > 1e-3 * size * narrowest:
+            _copy_row(points, depth, points, depth + 1)
         elif _deepest_point(normals, offsets, depth + 1, half, points[depth + 1]) <= RESOLUTION:
             continue
         depth += 1
         tried[depth] = 0
 
 
-@njit(cache=True, nogil=True)
+def _enumerate(
+    coordinates, planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, target, left_behind
+):
+    """Visit every cell inside a box. The compiler sees only the version for the number of coordinates."""
+    raise NotImplementedError
+
+
+@overload(_enumerate)
+def _enumerate_by_dimension(
+    coordinates, planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, target, left_behind
+):
+    return _enumerate_plane_cells if len(coordinates) == 3 else _enumerate_cells
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def bundle_planes(planes, axis, depth, codes, directions):
     """Put planes with like directions together, in a binary tree of ``depth`` levels below its root.
 
@@ -666,59 +728,71 @@ def bundle_planes(planes, axis, depth, codes, directions):
     stride = max(1, n // (16 * leaves))
     drawn = (n + stride - 1) // stride
     sample = np.zeros((drawn, n_coordinates))
+    order = np.empty(drawn, dtype=np.int64)
     for i in range(drawn):
-        _direction(planes[i * stride], axis, sample[i])
-    order = np.arange(drawn)
+        _direction(planes, i * stride, axis, sample[i])
+        order[i] = i
+    column = np.empty(drawn)
+    sorted_rows = np.empty(drawn, dtype=np.int64)
     start = np.zeros(2 * leaves + 1, dtype=np.int64)
     stop = np.zeros(2 * leaves + 1, dtype=np.int64)
     stop[1] = drawn
     coordinate = np.zeros(leaves, dtype=np.int64)
     threshold = np.zeros(leaves)
     for node in range(1, 2 * leaves):
-        rows = order[start[node] : stop[node]]
-        count = rows.shape[0]
+        first, count = start[node], stop[node] - start[node]
         if count == 0:
-            directions[node] = directions[node // 2]
+            _copy_row(directions, node // 2, directions, node)
         widest = -1.0
         for j in range(n_coordinates if count > 0 else 0):
-            column = np.sort(sample[rows, j])
-            directions[node, j] = column[count // 2]
-            spread = column[(9 * count) // 10] - column[count // 10]
+            for i in range(count):
+                column[order[first + i]] = sample[order[first + i], j]
+                sorted_rows[i] = order[first + i]
+            sort_by(column, sorted_rows, count)
+            middle = column[sorted_rows[count // 2]]
+            directions[node, j] = middle
+            spread = column[sorted_rows[(9 * count) // 10]] - column[sorted_rows[count // 10]]
             if spread > widest:
                 widest = spread
                 if node < leaves:
                     coordinate[node] = j
-                    threshold[node] = column[count // 2]
+                    threshold[node] = middle
         if node < leaves:
-            below = sample[rows, coordinate[node]] < threshold[node]
-            first = rows[below]
-            second = rows[~below]
-            middle = start[node] + first.shape[0]
-            order[start[node] : middle] = first
-            order[middle : stop[node]] = second
-            start[2 * node], stop[2 * node] = start[node], middle
-            start[2 * node + 1], stop[2 * node + 1] = middle, stop[node]
+            below = 0
+            above = 0
+            for i in range(count):
+                row = order[first + i]
+                if sample[row, coordinate[node]] < threshold[node]:
+                    order[first + below] = row
+                    below += 1
+                else:
+                    sorted_rows[above] = row
+                    above += 1
+            for i in range(above):
+                order[first + below + i] = sorted_rows[i]
+            start[2 * node], stop[2 * node] = first, first + below
+            start[2 * node + 1], stop[2 * node + 1] = first + below, stop[node]
     direction = np.empty(n_coordinates)
     for i in range(n):
-        _direction(planes[i], axis, direction)
+        _direction(planes, i, axis, direction)
         node = 1
         while node < leaves:
             node = 2 * node + (direction[coordinate[node]] >= threshold[node])
         codes[i] = node
 
 
-@njit(cache=True, nogil=True)
-def _direction(plane, axis, direction):
+@_inner
+def _direction(planes, i, axis, direction):
     size = 0.0
     for j in range(direction.shape[0]):
-        direction[j] = 0.0 if j == axis else plane[j]
+        direction[j] = 0.0 if j == axis else planes[i, j]
         size += abs(direction[j])
     if size > 0.0:
         for j in range(direction.shape[0]):
             direction[j] /= size
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _bundled(
     planes, coordinates, columns, rows, count, centre, radius, codes, directions, weight, prices, turns, shape
 ):
@@ -779,7 +853,7 @@ def _bundled(
     return total
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _infeasible(
     planes, coordinates, columns, rows, count, centre, radius, codes, directions, sums, middle, low, high,
     lower, upper, guess, violation, turns, shape,
@@ -815,13 +889,14 @@ def _infeasible(
     return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _side_to_halve(planes, coordinates, rows, count, radius, shares):
     """Return the side of a box that its open rows owe most of their reach to: halving it decides the most of them.
 
     Rows that the box is tiny for do not count: they meet in it, and smaller boxes would be cut by all of them.
     """
-    shares[:] = 0.0
+    for j in range(len(coordinates)):
+        shares[j] = 0.0
     stride = max(1, count // ROWS_FOR_SHARES)
     while True:
         for position in range(0, count, stride):
@@ -835,12 +910,16 @@ def _side_to_halve(planes, coordinates, rows, count, radius, shares):
             if largest >= SMALL_RADIUS:
                 for j in range(len(coordinates)):
                     shares[j] += abs(planes[i, j]) * radius[j] / reach
-        if stride == 1 or shares.max() > 0.0:
-            return np.argmax(shares)
+        best = 0
+        for j in range(1, len(coordinates)):
+            if shares[j] > shares[best]:
+                best = j
+        if stride == 1 or shares[best] > 0.0:
+            return best
         stride = 1
 
 
-@njit(cache=True, nogil=True)
+@_inner
 def _tiny(planes, coordinates, rows, count, radius):
     """Tell whether a box is tiny for all its open rows: each of its sides is short, or does not matter to them."""
     shortest = np.inf
@@ -857,7 +936,7 @@ def _tiny(planes, coordinates, rows, count, radius):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def branch(
     planes, coordinates, columns, every, codes, directions, basis, scale, lower, upper, leaf_size, meeting_size,
     target, budget, node_budget, stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound,
@@ -916,10 +995,11 @@ def branch(
         if not whole:
             split = _side_to_halve(planes, coordinates, pool[start:], count, stack_radius[top], shares)
         for child in range(children):
-            child_centre[child] = stack_centre[top]
-            child_radius[child] = stack_radius[top]
-            child_sums[child] = stack_sums[top]
-            child_guess[child] = FADING * stack_guess[top]
+            _copy_row(stack_centre, top, child_centre, child)
+            _copy_row(stack_radius, top, child_radius, child)
+            _copy_row(stack_sums, top, child_sums, child)
+            for j in range(2):
+                child_guess[child, j] = FADING * stack_guess[top, j]
             if not whole:
                 child_radius[child, split] *= 0.5
                 child_centre[child, split] += (child * 2 - 1) * child_radius[child, split]
@@ -939,9 +1019,11 @@ def branch(
             nodes += 1
             opened = child_count[child]
             _multipliers_at(child_centre[child], scale, basis, lower, upper, multipliers)
-            middle[:] = child_sums[child]
-            low[child] = 0.0
-            high[child] = 0.0
+            for c in range(n_values + 1):
+                middle[c] = child_sums[child, c]
+            for c in range(n_values):
+                low[child, c] = 0.0
+                high[child, c] = 0.0
             gains, priced, nearest = _measure(
                 planes, coordinates, columns, scratch[child], opened, child_centre[child], multipliers, middle,
                 low[child], high[child],
@@ -953,7 +1035,10 @@ def branch(
                 best_utility, target, left_behind,
             )  # fmt: skip
             if child_bound[child] > -np.inf and opened > OPEN_FOR_BUNDLES:
-                face = np.argmin(child_radius[child])
+                face = 0
+                for j in range(1, n_coordinates):
+                    if child_radius[child, j] < child_radius[child, face]:
+                        face = j
                 ahead = child_sums[child, 0] + gains - middle[0]
                 if middle[0] + HOPE * child_guess[child, 0] * ahead <= best_known + target:
                     bundled = _bundled(
@@ -980,24 +1065,19 @@ def branch(
             tiny = _tiny(planes, coordinates, scratch[child], opened, child_radius[child])
             if opened <= leaf_size or (tiny and opened <= meeting_size):
                 visits += opened * opened
-                if n_coordinates == 3:
-                    _enumerate_plane_cells(
-                        planes, scratch[child], opened, child_centre[child], child_radius[child],
-                        child_sums[child], lower, upper, best_utility, best_point, left_behind,
-                    )  # fmt: skip
-                else:
-                    _enumerate_cells(
-                        planes, scratch[child], opened, child_centre[child], child_radius[child],
-                        child_sums[child], lower, upper, best_utility, best_point, target, left_behind,
-                    )  # fmt: skip
+                _enumerate(
+                    coordinates, planes, scratch[child], opened, child_centre[child], child_radius[child],
+                    child_sums[child], lower, upper, best_utility, best_point, target, left_behind,
+                )  # fmt: skip
                 child_count[child] = 0
             elif tiny:
                 number = met[0]
                 taken = met[number] if number > 0 else 0
-                met_centre[number] = child_centre[child]
-                met_sums[number] = child_sums[child]
+                _copy_row(child_centre, child, met_centre, number)
+                _copy_row(child_sums, child, met_sums, number)
                 met_bound[number] = child_bound[child]
-                met_rows[taken : taken + opened] = scratch[child, :opened]
+                for i in range(opened):
+                    met_rows[taken + i] = scratch[child, i]
                 met[0] = number + 1
                 met[1 + number] = taken + opened
                 child_count[child] = 0
@@ -1007,14 +1087,15 @@ def branch(
             child = first if turn == 0 else 1 - first
             if child_count[child] == 0:
                 continue
-            stack_centre[height] = child_centre[child]
-            stack_radius[height] = child_radius[child]
-            stack_sums[height] = child_sums[child]
+            _copy_row(child_centre, child, stack_centre, height)
+            _copy_row(child_radius, child, stack_radius, height)
+            _copy_row(child_sums, child, stack_sums, height)
+            _copy_row(child_guess, child, stack_guess, height)
             stack_bound[height] = child_bound[child]
-            stack_guess[height] = child_guess[child]
             stack_start[height] = start
             stack_count[height] = child_count[child]
-            pool[start : start + child_count[child]] = scratch[child, : child_count[child]]
+            for i in range(child_count[child]):
+                pool[start + i] = scratch[child, i]
             start += child_count[child]
             height += 1
     return DONE, height, nodes, visits

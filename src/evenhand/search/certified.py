@@ -76,9 +76,9 @@ class Certified:
         Stop after so many visits of rows, some ten nanoseconds each.
     max_seconds : float or None or "auto", default="auto"
         "auto" allows a fixed amount of work, unless one is given in nodes or visits: about 10 seconds for K <= 2 and 5
-        beyond on an ordinary core. The same call gives the same answer on a busy machine and on an idle one. A number allows
-        the work of so many seconds, and stops there by the clock too; ``solution.stopped`` is then "time". ``None``
-        sets no limit.
+        beyond on an ordinary core. The same call gives the same answer on a busy machine and on an idle one. A number
+        allows the work of so many seconds, and stops there by the clock too; ``solution.stopped`` is then "time".
+        ``None`` sets no limit.
     n_jobs : int or None, default=None
         Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
 
@@ -252,9 +252,7 @@ def _compile(dimension: int, constraints: int) -> None:
         np.full(constraints, -1.0), np.full(constraints, 1.0), mixing=np.eye(constraints, dimension),
     )  # fmt: skip
     with notice_of_compilation(_kernels.branch):
-        run = _Run(toy, Certified(), Budget(np.inf, 1, np.inf), np.full(1, -np.inf))
-        run.start_locally(None)
-        run.search()
+        _Run(toy, Certified(), Budget(np.inf, 1, np.inf), np.full(1, -np.inf)).search()
 
 
 class _Known:

@@ -26,12 +26,9 @@ ROWS_FOR_A_LOOK = 4096
 
 def share_planes(problem: Problem) -> Problem:
     """Return the problem with one margin and one set of contrasts for rows that nearly coincide, if they are many."""
-    scores = np.column_stack([problem.margin, problem.contrasts])
-    sizes = np.abs(scores).max(axis=0, initial=0.0)
-    scores /= np.where(sizes > 0.0, sizes, 1.0)
-    ordinary = np.abs(scores).max(axis=1) > TINY
-    if not _coincide(scores[ordinary][:: max(1, len(scores) // ROWS_FOR_A_LOOK)]):
+    if not _coincide(*_scaled(problem, max(1, len(problem.margin) // ROWS_FOR_A_LOOK))[:2]):
         return problem
+    scores, ordinary, sizes = _scaled(problem, 1)
     codes = _codes(scores[ordinary])
     count = np.bincount(codes)
     means = np.column_stack([np.bincount(codes, column) / count for column in scores[ordinary].T])
@@ -41,8 +38,17 @@ def share_planes(problem: Problem) -> Problem:
     return replace(problem, margin=shared[:, 0], contrasts=shared[:, 1:], decider=None)
 
 
-def _coincide(scores: FloatArray) -> bool:
+def _scaled(problem: Problem, stride: int) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
+    """Return margins and contrasts in units of their largest size, which of those rows are not tiny, and the sizes."""
+    scores = np.column_stack([problem.margin[::stride], problem.contrasts[::stride]])
+    sizes = np.abs(scores).max(axis=0, initial=0.0)
+    scores /= np.where(sizes > 0.0, sizes, 1.0)
+    return scores, np.abs(scores).max(axis=1) > TINY, sizes
+
+
+def _coincide(scores: FloatArray, ordinary: NDArray[np.bool_]) -> bool:
     """Tell whether sharing planes would at least halve their number."""
+    scores = scores[ordinary]
     if max(_share_of_neighbours(column) for column in scores.T) < SHARE_WITH_NEIGHBOURS:
         return False
     return int(_codes(scores).max(initial=-1)) + 1 <= 0.5 * len(np.unique(scores, axis=0))

@@ -43,7 +43,7 @@ class Directions:
         table = problem.table
         directions = _directions(self.n, problem.dimension, random_state)
         for direction in directions:
-            slope = -(problem.contrasts @ direction)
+            slope = problem.slope(direction)
             sweep_rows(problem, table, problem.margin, slope, origin, direction, best, low=0.0)
         best = settled(problem, best)
         return best.results(problem, nodes=len(directions), seconds=time.perf_counter() - started)

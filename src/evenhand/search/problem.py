@@ -104,11 +104,21 @@ class Problem:
             raise InputError("Each contrast of a problem must be one of its constraints.")
         return np.array([match[0] for match in matches], dtype=np.int64)
 
+    def level(self, z: FloatArray) -> FloatArray:
+        """Return ``margin - contrasts @ z``, the same bits whatever threads a linear algebra library uses."""
+        levels: FloatArray = self.margin - np.einsum("ij,j->i", self.contrasts, z)
+        return levels
+
+    def slope(self, direction: FloatArray) -> FloatArray:
+        """Return how fast the level of each row changes along a direction."""
+        slopes: FloatArray = -np.einsum("ij,j->i", self.contrasts, direction)
+        return slopes
+
     def decide(self, z: FloatArray) -> NDArray[np.bool_]:
         """Return the decisions of the rule z, as the rule itself makes them."""
         if self.decider is not None:
             return self.decider(z)
-        decisions: NDArray[np.bool_] = self.margin - self.contrasts @ z > 0.0
+        decisions: NDArray[np.bool_] = self.level(z) > 0.0
         return decisions
 
     def strictly_inside(self, z: FloatArray) -> bool:
@@ -126,8 +136,7 @@ class Problem:
 
     def evaluate(self, decisions: NDArray[np.bool_]) -> tuple[float, FloatArray]:
         """Return the utility and the constraints' values of some decisions, recomputed from the rows."""
-        chosen = decisions.astype(np.float64)
-        return self.offset + float(chosen @ self.gain), chosen @ self.effects
+        return self.offset + float(self.gain[decisions].sum()), self.effects[decisions].sum(axis=0)
 
     def excess(self, values: FloatArray, step: int = 0) -> float:
         """Return by how much the values miss the bounds of a step; 0 when they meet them."""

@@ -107,8 +107,7 @@ def _nearer(problem: Problem, z: FloatArray) -> FloatArray:
 
 def _room(problem: Problem, z: FloatArray, direction: FloatArray) -> tuple[float, float]:
     """Return how far one can go from z, backwards and forwards, before a row turns."""
-    level = problem.margin - problem.contrasts @ z
-    slope = -(problem.contrasts @ direction)
+    level, slope = problem.level(z), problem.slope(direction)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         turns = -level / slope
     return float(turns[turns < 0.0].max(initial=-np.inf)), float(turns[turns > 0.0].min(initial=np.inf))
@@ -116,8 +115,7 @@ def _room(problem: Problem, z: FloatArray, direction: FloatArray) -> tuple[float
 
 def sweep_line(problem: Problem, table: FloatArray, origin: FloatArray, direction: FloatArray, best: Best) -> bool:
     """Walk z = origin + s direction for every s; keep what improves ``best``. Returns whether any did."""
-    level = problem.margin - problem.contrasts @ origin
-    slope = -(problem.contrasts @ direction)
+    level, slope = problem.level(origin), problem.slope(direction)
     return sweep_rows(problem, table, level, slope, origin, direction, best)
 
 
@@ -151,7 +149,7 @@ def sweep_rows(
         order = turning[np.argsort(breakpoints[turning])]
         still = low + 1.0 if np.isfinite(low) else 0.0
         on = np.where(inside, ~rising, level + still * slope > 0.0)
-    start = on.astype(np.float64) @ table
+    start = table[on].sum(axis=0)
     start[0] += problem.offset
     if extra is not None:
         start += extra
@@ -161,7 +159,9 @@ def sweep_rows(
     utility = best.utility.copy()
     position = np.full(len(utility), np.inf)
     closest = best.closest.copy()
-    _kernels.sweep(order, turns, start, low, np.inf, problem.lower, problem.upper, utility, position, closest)
+    _kernels.sweep(
+        order, len(order), turns, start, low, np.inf, problem.lower, problem.upper, utility, position, closest
+    )
     better = np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION)
     if problem.dimension > 1 and extra is None:
         # A line may lie on a row's hyperplane; what is found there hangs on rounding.
