@@ -109,7 +109,7 @@ def test_the_bounds_of_a_box_hold_for_every_rule_inside_it(seed, kind, n, k):
     centre[0] = abs(centre[0]) + radius[0]
     every = np.arange(n, dtype=np.int32)
     kept, sums = np.zeros(n + 1, dtype=np.int32), np.zeros(k + 1)
-    shape = (0,) * (k + 1), (0,) * (k + 1)
+    shape = (0,) * (k + 1), k + 1
     opened = _kernels.classify(planes, *shape, every, n, centre, radius, kept, sums)
     multipliers = rng.normal(size=k)
     middle, low, high = sums.copy(), np.zeros(k), np.zeros(k)
@@ -146,7 +146,7 @@ def test_the_bounds_of_bundles_hold_for_every_rule_in_a_box_and_are_no_looser_th
     radius[axis], centre[axis] = 0.0, 1.0
     every = np.arange(n, dtype=np.int32)
     kept, sums = np.zeros(n + 1, dtype=np.int32), np.zeros(k + 1)
-    shape = (0,) * (k + 1), (0,) * (k + 1)
+    shape = (0,) * (k + 1), k + 1
     opened = _kernels.classify(planes, *shape, every, n, centre, radius, kept, sums)
     if opened == 0:
         return
@@ -189,7 +189,7 @@ def test_a_box_called_infeasible_holds_no_rule_that_meets_the_bounds(seed, n, k)
     radius[0], centre[0] = 0.0, 1.0
     every = np.arange(n, dtype=np.int32)
     kept, sums = np.zeros(n + 1, dtype=np.int32), np.zeros(k + 1)
-    shape = (0,) * (k + 1), (0,) * (k + 1)
+    shape = (0,) * (k + 1), k + 1
     opened = _kernels.classify(planes, *shape, every, n, centre, radius, kept, sums)
     middle, low, high = sums.copy(), np.zeros(k), np.zeros(k)
     measure(planes, *shape, kept, opened, centre, np.zeros(k), middle, low, high)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.extending import overload
 
 RESOLUTION = 1e-11
@@ -117,9 +117,9 @@ def sweep(order, count, turns, start, low, high, lower, upper, best_utility, bes
 
     ``turns`` has a row for each row that may turn: where it does, and what that adds to the utility and to each value.
     The first ``count`` of ``order`` sort those that turn inside (low, high), and ``start`` holds the utility and the
-    values just after ``low``. Rows that turn within a relative RESOLUTION of each other are one block. Updates ``best_utility``
-    and ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility, position) of the
-    cell nearest to feasible, for searches that have found none yet; an excess of minus infinity says not to look.
+    values just after ``low``. Rows that turn within a relative RESOLUTION of each other are one block. Updates
+    ``best_utility`` and ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility,
+    position) of the cell nearest to feasible, for searches that have found none yet; an excess of minus infinity says not to look.
 
     This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
     """
@@ -243,11 +243,11 @@ def merge_planes(rows, n_coordinates, merged, constant):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def classify(planes, coordinates, columns, rows, count, centre, radius, kept, sums):
+def classify(planes, coordinates, n_columns, rows, count, centre, radius, kept, sums):
     """Split rows into surely 1 (added to ``sums``), surely 0 and open (written to ``kept``) over a box.
 
-    ``coordinates`` and ``columns`` are tuples of length K + 1 and C + 1: only their lengths matter, which the
-    compiler thereby knows. The loop has no branches, because which way a row falls is as good as random.
+    Only the length of ``coordinates`` matters, K + 1: of a tuple the compiler knows it, and of an array it does not.
+    The loop has no branches, because which way a row falls is as good as random.
     """
     first = len(coordinates)
     opened = 0
@@ -262,13 +262,13 @@ def classify(planes, coordinates, columns, rows, count, centre, radius, kept, su
         kept[opened] = i
         opened += abs(value) < reach
         on = 1.0 if value >= reach else 0.0
-        for c in range(len(columns)):
+        for c in range(n_columns):
             sums[c] += on * planes[i, first + c]
     return opened
 
 
 @_inner
-def _classify_halves(planes, coordinates, columns, rows, count, centre, radius, split, kept, opened, sums):
+def _classify_halves(planes, coordinates, n_columns, rows, count, centre, radius, split, kept, opened, sums):
     """Do what ``classify`` does for both halves of a box, in one pass."""
     first = len(coordinates)
     one = 0
@@ -291,7 +291,7 @@ def _classify_halves(planes, coordinates, columns, rows, count, centre, radius, 
         two += abs(above) < reach
         on_below = 1.0 if below >= reach else 0.0
         on_above = 1.0 if above >= reach else 0.0
-        for c in range(len(columns)):
+        for c in range(n_columns):
             amount = planes[i, first + c]
             sums[0, c] += on_below * amount
             sums[1, c] += on_above * amount
@@ -300,7 +300,7 @@ def _classify_halves(planes, coordinates, columns, rows, count, centre, radius, 
 
 
 @_inner
-def _measure(planes, coordinates, columns, rows, count, centre, multipliers, middle, low, high):
+def _measure(planes, coordinates, n_columns, rows, count, centre, multipliers, middle, low, high):
     """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
 
     ``middle`` gets the sums of the rows that decide 1 at the centre, ``low`` and ``high`` the smallest and
@@ -321,7 +321,7 @@ def _measure(planes, coordinates, columns, rows, count, centre, multipliers, mid
         gains += max(gain, 0.0)
         middle[0] += on * gain
         price = gain
-        for c in range(1, len(columns)):
+        for c in range(1, n_columns):
             effect = planes[i, first + c]
             price -= multipliers[c - 1] * effect
             high[c - 1] += max(effect, 0.0)
@@ -711,7 +711,11 @@ def _enumerate(
 def _enumerate_by_dimension(
     coordinates, planes, rows, count, centre, radius, sums, lower, upper, best_utility, best_point, target, left_behind
 ):
-    return _enumerate_plane_cells if len(coordinates) == 3 else _enumerate_cells
+    return (
+        _enumerate_plane_cells
+        if isinstance(coordinates, types.UniTuple) and coordinates.count == 3
+        else _enumerate_cells
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -794,7 +798,7 @@ def _direction(planes, i, axis, direction):
 
 @_inner
 def _bundled(
-    planes, coordinates, columns, rows, count, centre, radius, codes, directions, weight, prices, turns, shape
+    planes, coordinates, n_columns, rows, count, centre, radius, codes, directions, weight, prices, turns, shape
 ):
     """Return a bound on what the open rows add to ``weight * gain - prices . effects``, better than one row at a time.
 
@@ -835,7 +839,7 @@ def _bundled(
         for j in range(len(coordinates)):
             apart += abs(planes[i, j] * radius[j] * inverse - shape[b, j])
         price = weight * planes[i, first]
-        for c in range(1, len(columns)):
+        for c in range(1, n_columns):
             price -= prices[c - 1] * planes[i, first + c]
         helpful = max(price, 0.0)
         place = value * inverse + 1.0
@@ -855,7 +859,7 @@ def _bundled(
 
 @_inner
 def _infeasible(
-    planes, coordinates, columns, rows, count, centre, radius, codes, directions, sums, middle, low, high,
+    planes, coordinates, n_columns, rows, count, centre, radius, codes, directions, sums, middle, low, high,
     lower, upper, guess, violation, turns, shape,
 ):  # fmt: skip
     """Tell whether the bundles prove that no rule in the box meets the bounds of a step; also the guess for its parts.
@@ -884,7 +888,7 @@ def _infeasible(
         if violation[c] != 0.0:
             needed += violation[c] * (upper[c] if violation[c] > 0.0 else lower[c])
     least -= _bundled(
-        planes, coordinates, columns, rows, count, centre, radius, codes, directions, 0.0, violation, turns, shape
+        planes, coordinates, n_columns, rows, count, centre, radius, codes, directions, 0.0, violation, turns, shape
     )
     return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
 
@@ -938,7 +942,7 @@ def _tiny(planes, coordinates, rows, count, radius):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def branch(
-    planes, coordinates, columns, every, codes, directions, basis, scale, lower, upper, leaf_size, meeting_size,
+    planes, coordinates, n_columns, every, codes, directions, basis, scale, lower, upper, leaf_size, meeting_size,
     target, budget, node_budget, stack_centre, stack_radius, stack_sums, stack_start, stack_count, stack_bound,
     stack_guess, pool, height, best_utility, best_point, left_behind, scratch, met, met_centre, met_sums, met_bound,
     met_rows,
@@ -1006,14 +1010,14 @@ def branch(
         if whole:
             visits += planes.shape[0]
             child_count[0] = classify(
-                planes, coordinates, columns, every, planes.shape[0], child_centre[0], child_radius[0], scratch[0],
+                planes, coordinates, n_columns, every, planes.shape[0], child_centre[0], child_radius[0], scratch[0],
                 child_sums[0],
             )  # fmt: skip
         else:
             visits += count
             _classify_halves(
-                planes, coordinates, columns, pool[start:], count, stack_centre[top], stack_radius[top], split, scratch,
-                child_count, child_sums,
+                planes, coordinates, n_columns, pool[start:], count, stack_centre[top], stack_radius[top], split,
+                scratch, child_count, child_sums,
             )  # fmt: skip
         for child in range(children):
             nodes += 1
@@ -1025,7 +1029,7 @@ def branch(
                 low[child, c] = 0.0
                 high[child, c] = 0.0
             gains, priced, nearest = _measure(
-                planes, coordinates, columns, scratch[child], opened, child_centre[child], multipliers, middle,
+                planes, coordinates, n_columns, scratch[child], opened, child_centre[child], multipliers, middle,
                 low[child], high[child],
             )  # fmt: skip
             if nearest > RESOLUTION and child_centre[child, 0] > RESOLUTION:
@@ -1042,7 +1046,7 @@ def branch(
                 ahead = child_sums[child, 0] + gains - middle[0]
                 if middle[0] + HOPE * child_guess[child, 0] * ahead <= best_known + target:
                     bundled = _bundled(
-                        planes, coordinates, columns, scratch[child], opened, child_centre[child],
+                        planes, coordinates, n_columns, scratch[child], opened, child_centre[child],
                         child_radius[child], codes[face], directions[face], 1.0, no_price, turns, shape,
                     )  # fmt: skip
                     visits += opened
@@ -1053,7 +1057,7 @@ def branch(
                     )  # fmt: skip
                 if last >= 0:
                     hopeless, child_guess[child, 1] = _infeasible(
-                        planes, coordinates, columns, scratch[child], opened, child_centre[child],
+                        planes, coordinates, n_columns, scratch[child], opened, child_centre[child],
                         child_radius[child], codes[face], directions[face], child_sums[child], middle, low[child],
                         high[child], lower[last], upper[last], child_guess[child, 1], violation, turns, shape,
                     )  # fmt: skip

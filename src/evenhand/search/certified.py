@@ -58,6 +58,7 @@ DEPTH_OF_BUNDLES = {2: 5, 3: 7}
 DEPTH_OF_BUNDLES_BEYOND = 8
 MOST_DIMENSIONS_WITH_BUNDLES = 8
 FIRST_GUESS = 0.2
+MOST_DIMENSIONS_COMPILED = 2
 _Region = tuple[FloatArray, FloatArray]
 
 
@@ -161,7 +162,7 @@ def _solve(
     if problem.dimension == 1:
         line = sweep_whole_line(problem)
         return line.results(problem, upper_bound=line.utility, nodes=1)
-    _compile(problem.dimension, problem.effects.shape[1])
+    _prepare(problem.dimension)
     run = _Run(problem, options, budget, known)
     if problem.dimension > 2:
         run.start_locally(random_state)
@@ -239,17 +240,28 @@ def visits_a_second() -> float:
     fastest = np.inf
     for _ in range(20):
         started = time.thread_time()
-        _kernels.classify(planes, (0,) * 3, (0,) * 3, rows, len(rows), centre, radius, kept, np.zeros(3))
+        _kernels.classify(planes, _coordinates(2), 3, rows, len(rows), centre, radius, kept, np.zeros(3))
         fastest = min(fastest, time.thread_time() - started)
     return float(2.0 ** np.round(np.log2(len(rows) / (VISITS_BESIDE * max(fastest, 1e-9)))))
 
 
+def _coordinates(dimension: int) -> tuple[int, ...] | NDArray[np.int64]:
+    """Return something as long as a point has coordinates: the kernels are compiled for each tuple, once for arrays."""
+    zeros = (0,) * (dimension + 1)
+    return zeros if dimension <= MOST_DIMENSIONS_COMPILED else np.array(zeros)
+
+
+def _prepare(dimension: int) -> None:
+    """Compile the kernels for a number of dimensions, if that has not been done: no budget is for that."""
+    _compile(min(dimension, MOST_DIMENSIONS_COMPILED + 1))
+
+
 @cache
-def _compile(dimension: int, constraints: int) -> None:
-    """Solve a problem of two rows, which compiles what has not been compiled yet: no budget is for that."""
+def _compile(dimension: int) -> None:
+    """Solve a problem of two rows, which compiles what has not been compiled yet."""
     toy = Problem(
-        np.array([0.5, -0.5]), np.ones((2, dimension)), np.array([0.5, -0.5]), np.zeros((2, constraints)),
-        np.full(constraints, -1.0), np.full(constraints, 1.0), mixing=np.eye(constraints, dimension),
+        np.array([0.5, -0.5]), np.ones((2, dimension)), np.array([0.5, -0.5]), np.zeros((2, dimension)),
+        np.full(dimension, -1.0), np.full(dimension, 1.0),
     )  # fmt: skip
     with notice_of_compilation(_kernels.branch):
         _Run(toy, Certified(), Budget(np.inf, 1, np.inf), np.full(1, -np.inf)).search()
@@ -305,7 +317,7 @@ class _Run:
         self.planes, self.scale, self.constant = _planes_of(problem)
         steps, k = len(problem.lower), problem.dimension
         every = np.arange(len(self.planes), dtype=np.int32)
-        self.shape = ((0,) * (k + 1), (0,) * (1 + problem.effects.shape[1]), every, *_bundles_of(self.planes, k + 1))
+        self.shape = (_coordinates(k), 1 + problem.effects.shape[1], every, *_bundles_of(self.planes, k + 1))
         self.basis = problem.basis
         self.sizes = (LEAF_SIZE.get(k, LEAF_SIZE_BEYOND), MEETING_SIZE.get(k, MEETING_SIZE_BEYOND))
         self.known = _Known(steps, k + 1)
@@ -416,7 +428,7 @@ class _Run:
             return [NoRule(proven=False)] * len(self.known.utility)
         with _COMPILING:
             before = time.perf_counter()
-            _compile(parts[0].problem.dimension, smaller.effects.shape[1])
+            _prepare(parts[0].problem.dimension)
             budget.extend(time.perf_counter() - before)
         none_known = np.full(len(self.known.utility), -np.inf)
         options = Certified(gap=target, n_jobs=1)
