@@ -356,7 +356,8 @@ class Rule:
         p_group : dict, or dict of dicts by attribute
             The column of each group, or of each pair (label, group) where the rule needs p(Y, A | x).
         dialect : {"ansi", "bigquery", "duckdb", "postgres", "spark", "sqlite"}, default="ansi"
-            How numbers and names are spelt.
+            How numbers, names and texts are spelt. "ansi" follows the standard, in which a backslash is a sign like
+            any other; an engine that reads it as an escape needs its own dialect.
         output : {"decision", "margin"}, default="decision"
             The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
             probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
@@ -454,7 +455,7 @@ def event_priors(priors: Any, events: Sequence[Event], groups: Groups, *, comple
         if array.sum() > 1.0 + PRIOR_SLACK or (complete and array.sum() < 1.0 - PRIOR_SLACK):
             raise InputError(f"priors of {event.attribute!r} must sum to 1; they sum to {array.sum():.6g}.")
         columns = scores.event_columns(event, groups, joint=array.ndim == 2)
-        found[j] = array.reshape(-1)[columns].sum()
+        found[j] = min(array.reshape(-1)[columns].sum(), 1.0)
         if found[j] <= 0.0:
             raise InputError(f"The prior of {event} is 0: a group that never occurs has no rate.")
     return found

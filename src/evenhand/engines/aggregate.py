@@ -75,8 +75,8 @@ class Aggregate:
     >>> both == arrow.aggregate(scores, **columns), both.n_rows
     (True, 4000)
     >>> rule = both.learn_rule("demographic_parity", tolerance=0.02)
-    >>> rule.solution_.status
-    'optimal'
+    >>> rule.solution_.status, rule.learned_from["quantisation"]["gap_on_cells"]
+    ('found', 0.0)
     """
 
     schema: Schema
@@ -243,8 +243,10 @@ class Aggregate:
     ) -> Rule:
         """Learn the most accurate rule that meets a criterion on the cells' midpoints.
 
-        ``rule.solution_`` is about the midpoints. ``rule.learned_from["quantisation"]`` says by how much the
-        utility and each constraint can differ on the rows themselves.
+        ``rule.solution_`` has the utility and the constraints' values on the midpoints. Its status is "found" and its
+        upper bound infinite, since a rule of the rows themselves can be better than every rule of the midpoints.
+        ``rule.learned_from["quantisation"]`` says by how much the utility and each constraint can differ on the rows,
+        and how far from the best rule of the midpoints this one can be (``gap_on_cells``).
 
         Parameters
         ----------

@@ -5,7 +5,10 @@ may be decided otherwise than its midpoint. An engine that can read its rows aga
 that are tightened by nothing, and by growing parts of a cell's width, are counted on the rows themselves in one
 more pass, and the most useful one that keeps the bounds *there* is returned; where none does, rules around the
 nearest one are counted, as many in a pass, until one does. Its ``solution_`` has the recounted
-numbers, which are exact. Its ``upper_bound`` is infinite, since what the search proved is about the midpoints.
+numbers, which are exact. Where the rows cannot be read again, ``solution_`` has the numbers of the midpoints.
+
+In both cases the status is "found" and the ``upper_bound`` is infinite: what the search proves is about the midpoints,
+and a rule of the rows themselves can be better. ``learned_from["quantisation"]`` has what it proved there.
 """
 
 from __future__ import annotations
@@ -284,10 +287,9 @@ class _Task:
             learned_from["columns"] = columns.remember()
         if recounted is not None:
             utility, values = recounted
-            status = solution.status if solution.status == "plug-in" else "found"
-            solution = dataclasses.replace(
-                solution, utility=utility, values=tuple(map(float, values)), upper_bound=np.inf, status=status
-            )
+            solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+        status = solution.status if solution.status == "plug-in" else "found"
+        solution = dataclasses.replace(solution, upper_bound=np.inf, status=status)
         classes = aggregate.schema.classes
         return dataclasses.replace(rule, classes=classes, learned_from=learned_from, solution=solution)
 

@@ -7,6 +7,7 @@ no probability is decided NULL.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,13 +26,41 @@ Output = Literal["decision", "margin"]
 Texts = NDArray[np.object_]
 
 
+def _doubled(text: str) -> str:
+    """Return a text literal as the standard has it: a quote is doubled, and a backslash is a sign like any other."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(text: str) -> str:
+    """Return a text literal for engines in which a backslash escapes, and a literal ends with its line."""
+    for sign, escape in {"\\": "\\\\", "'": "\\'", "`": "\\`", "\n": "\\n", "\r": "\\r"}.items():
+        text = text.replace(sign, escape)
+    return f"'{text}'"
+
+
+def _prefixed(text: str) -> str:
+    """Return a PostgreSQL literal that does not depend on the setting standard_conforming_strings."""
+    return "E" + _doubled(text.replace("\\", "\\\\")) if "\\" in text else _doubled(text)
+
+
+def _in_hex(text: str) -> str:
+    """Return a Spark literal that does not depend on its version or settings.
+
+    Whether a backslash escapes, whether two quotes are one, and whether ``${...}`` is replaced differ between them.
+    """
+    if any(sign in text for sign in "\\'$"):
+        return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
+    return _doubled(text)
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How an engine spells a double precision number, a quoted name, a text and a truth value."""
 
     number: str
     quote: str = '"'
-    backslash: bool = False
+    text: Callable[[str], str] = _doubled
+    forbidden: str | None = None
 
     def literal(self, value: float) -> str:
         """Return a double precision literal that reads back to the same bits."""
@@ -39,32 +68,43 @@ class Dialect:
 
     def name(self, column: str) -> str:
         """Return a quoted identifier."""
-        if "\x00" in column or not column:
+        if not isinstance(column, str) or not column or not _is_text(column):
             raise InputError(f"{column!r} cannot be the name of a column.")
-        inner = column.replace("\\", "\\\\") if self.backslash else column
-        escaped = "\\" + self.quote if self.backslash and self.quote == "`" else 2 * self.quote
-        return f"{self.quote}{inner.replace(self.quote, escaped)}{self.quote}"
+        if self.forbidden is not None and self.forbidden in column:
+            raise InputError(
+                f"The column {column!r} has {self.forbidden!r} in its name, which this dialect replaces by a variable"
+                " wherever it is written: rename the column."
+            )
+        if self.text is _escaped:
+            return f"`{_escaped(column)[1:-1]}`"
+        return f"{self.quote}{column.replace(self.quote, 2 * self.quote)}{self.quote}"
 
     def label(self, value: Hashable) -> str:
         """Return a label as a literal."""
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
         if isinstance(value, int):
-            return str(value)
-        if isinstance(value, float):
+            return str(int(value))
+        if isinstance(value, float) and math.isfinite(value):
             return self.literal(value)
-        if isinstance(value, str) and "\x00" not in value:
-            inner = value.replace("\\", "\\\\") if self.backslash else value
-            return "'" + inner.replace("'", "\\'" if self.backslash else "''") + "'"
-        raise InputError(f"The label {value!r} cannot be written in SQL: use text, numbers or booleans.")
+        if isinstance(value, str) and _is_text(value):
+            return self.text(value)
+        raise InputError(
+            f"The label {value!r} cannot be written in SQL: use text without the NUL sign, finite numbers or booleans."
+        )
+
+
+def _is_text(text: str) -> bool:
+    """Tell whether a text has only signs that every engine can hold: no NUL, and no half of a surrogate pair."""
+    return "\x00" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 DIALECTS = {
     "ansi": Dialect("CAST({} AS DOUBLE PRECISION)"),
-    "bigquery": Dialect("CAST('{}' AS FLOAT64)", quote="`", backslash=True),
+    "bigquery": Dialect("CAST('{}' AS FLOAT64)", quote="`", text=_escaped),
     "duckdb": Dialect("CAST('{}' AS DOUBLE)"),
-    "postgres": Dialect("CAST('{}' AS DOUBLE PRECISION)"),
-    "spark": Dialect("CAST('{}' AS DOUBLE)", quote="`"),
+    "postgres": Dialect("CAST('{}' AS DOUBLE PRECISION)", text=_prefixed),
+    "spark": Dialect("CAST('{}' AS DOUBLE)", quote="`", text=_in_hex, forbidden="${"),
     "sqlite": Dialect("{}"),
 }
 
