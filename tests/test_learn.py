@@ -226,7 +226,7 @@ def test_several_attributes_must_each_meet_the_criterion_and_may_be_crossed():
         tolerance=0.15,
         search=eh.Certified(max_seconds=0.5),
     )
-    assert rule.groups["sex & race"] == ((0, "a"), (0, "b"), (1, "a"), (1, "b"))
+    assert rule.groups[eh.Intersection("sex", "race")] == ((0, "a"), (0, "b"), (1, "a"), (1, "b"))
     cells = [f"{s}{r}" for s, r in zip(sex, attributes["race"], strict=True)]
     decided = rule.decide(p, {eh.Intersection("sex", "race"): crossed})
     assert eh.metrics.demographic_parity_difference(y, decided, sensitive_features=cells) <= 0.15 + 1e-9

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import Event
+from evenhand.criteria import AttributeKey, Event
 from evenhand.errors import InputError
 from evenhand.inputs import Attribute, FloatArray
 from evenhand.scores import Costs
@@ -42,7 +42,7 @@ class Evidence:
 
 def counted(
     y: NDArray[np.bool_],
-    attributes: Mapping[str, Attribute],
+    attributes: Mapping[AttributeKey, Attribute],
     events: Sequence[Event],
     weights: FloatArray,
     costs: Costs = (1.0, 1.0),

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand import evidence as evidence_kinds
 from evenhand import scores
 from evenhand._version import __version__
-from evenhand.criteria import Criterion, System, check_tolerance, resolve, write_out
+from evenhand.criteria import AttributeKey, Criterion, Intersection, System, check_tolerance, resolve, write_out
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.evidence import Evidence, EvidenceName
 from evenhand.inputs import (
@@ -188,11 +188,11 @@ class Setting:
 
     criterion: Criterion
     system: System
-    groups: dict[str, tuple[Hashable, ...]]
+    groups: dict[AttributeKey, tuple[Hashable, ...]]
     classes: tuple[Hashable, Hashable]
     costs: Costs
     p_y: FloatArray
-    p_group: dict[str, FloatArray]
+    p_group: dict[AttributeKey, FloatArray]
     margins: FloatArray
     contrasts: FloatArray
     priors: FloatArray
@@ -216,7 +216,7 @@ class Setting:
             events=self.system.events,
             priors=tuple(map(float, self.priors)),
             terms=tuple(
-                Term(term_name(row, self.system.events), tuple(map(float, row)), z)
+                Term(term_name(row, self.system.names), tuple(map(float, row)), z)
                 for row, z in zip(self.system.contrasts, solution.z, strict=True)
             ),
             classes=self.classes,
@@ -272,17 +272,17 @@ def read_setting(
         raise InputError("p_y is empty: there is nothing to learn from.")
     weights = read_weights(sample_weight, n)
     labels, classes, attributes = _read_truth(y, sensitive_features, n, evidence, pos_label, groups, missing)
-    members = _members(attributes, groups, p_group)
+    members = _members(attributes, groups, p_group, criterion.intersections)
     for crossed in criterion.intersections:
         if attributes:
-            attributes[crossed.name] = cross_attributes(attributes, crossed.attributes)
-            members[crossed.name] = attributes[crossed.name].groups
-        elif crossed.name not in members:
-            raise InputError(f"groups must list the groups of {crossed.name!r}: there are no rows to see them in.")
+            attributes[crossed] = cross_attributes(attributes, crossed)
+            members[crossed] = attributes[crossed].groups
+        elif crossed not in members:
+            raise InputError(f"groups must list the groups of {crossed!r}: there are no rows to see them in.")
     system = write_out(criterion, members)
     needed = dict.fromkeys(event.attribute for event in system.events if event.attribute is not None)
     used = {name: members[name] for name in needed}
-    columns = scores.read_group_probabilities(p_group, used, n) if used else {}
+    columns = scores.read_group_probabilities(p_group, used, n, known=members) if used else {}
     posteriors = scores.posteriors(system.events, used, columns, n)
     cost_pair = scores.read_costs(costs)
     margins = scores.margin(probabilities, cost_pair)
@@ -298,7 +298,7 @@ def read_setting(
     contrasts = scores.contrasts(posteriors / shares, system.contrasts)
     if n > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
         raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
-    counts = {str(event): round(float(share) * n) for event, share in zip(system.events, kinds[0].priors, strict=True)}
+    counts = {name: round(float(share) * n) for name, share in zip(system.names, kinds[0].priors, strict=True)}
     return Setting(
         criterion, system, used, classes, cost_pair, probabilities, columns, margins, contrasts, shares, found, weights,
         learned_from={"rows": n, "rows_by_event": counts, "evidence": evidence, "versions": _versions()},
@@ -307,7 +307,7 @@ def read_setting(
 
 def _read_truth(
     y: Any, sensitive_features: Any, n: int, evidence: str, pos_label: Hashable, groups: Any, missing: Missing
-) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], dict[str, Attribute]]:
+) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], dict[AttributeKey, Attribute]]:
     if evidence == "model" and y is None:
         labels = None
         classes: tuple[Hashable, Hashable] = (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
@@ -322,14 +322,17 @@ def _read_truth(
     return labels, classes, read_sensitive(sensitive_features, n, missing=missing, groups=groups)
 
 
-def _members(attributes: Mapping[str, Attribute], groups: Any, p_group: Any) -> dict[str, tuple[Hashable, ...]]:
+def _members(
+    attributes: Mapping[AttributeKey, Attribute], groups: Any, p_group: Any, crossed: Sequence[Intersection]
+) -> dict[AttributeKey, tuple[Hashable, ...]]:
     if attributes:
         return {name: attribute.groups for name, attribute in attributes.items()}
     if groups is None:
         given = p_group if isinstance(p_group, Mapping) else {"group": p_group}
-        return {scores.attribute_key(name): tuple(range(_n_groups(array))) for name, array in given.items()}
+        sizes = {name: tuple(range(_n_groups(array))) for name, array in given.items()}
+        return scores.by_attribute(sizes, crossed, "p_group")
     if isinstance(groups, Mapping):
-        return {scores.attribute_key(name): tuple(values) for name, values in groups.items()}
+        return dict(scores.group_members(groups, crossed))
     return {"group": tuple(groups)}
 
 

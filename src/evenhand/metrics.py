@@ -9,7 +9,6 @@ and says "no rows" instead.
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenhand.errors import EvenhandWarning, InputError
-from evenhand.inputs import DROP_MISSING, FloatArray, read_sensitive, read_weights
+from evenhand.inputs import DROP_MISSING, FloatArray, cross, read_sensitive, read_weights
 from evenhand.tally import RATES, rates_of, read_decisions, tabulate
 
 Method = Literal["between_groups", "to_overall"]
@@ -110,10 +109,10 @@ def _table(
     y_true: Any, y_pred: Any, sensitive_features: Any, sample_weight: ArrayLike | None, pos_label: Hashable
 ) -> _Table:
     positive, decided = read_decisions(y_true, y_pred, pos_label)
-    attributes = read_sensitive(sensitive_features, len(decided), remedy=DROP_MISSING, any_number=True).values()
-    crossed = functools.reduce(lambda a, b: a.crossed(b, f"{a.name} & {b.name}"), attributes)
+    attributes = [*read_sensitive(sensitive_features, len(decided), remedy=DROP_MISSING, any_number=True).values()]
+    groups, codes = cross(attributes) if len(attributes) > 1 else (attributes[0].groups, attributes[0].codes)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
-    return _Table(crossed.groups, tabulate(crossed.codes, len(crossed.groups), positive, decided, weights))
+    return _Table(groups, tabulate(codes, len(groups), positive, decided, weights))
 
 
 def _ignored_labels(y_true: Any, y_pred: Any) -> None:

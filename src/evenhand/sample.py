@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from evenhand._compat import num_samples, safe_indexing
+from evenhand.criteria import AttributeKey
 from evenhand.errors import InputError
 from evenhand.inputs import DROP_MISSING, Attribute, FloatArray, as_column, lazy_error, read_sensitive, read_weights
 
@@ -29,7 +30,7 @@ class Sample:
     y: NDArray[Any]
     classes: NDArray[Any]
     positive_index: int
-    attributes: dict[str, Attribute]
+    attributes: dict[AttributeKey, Attribute]
     weight: FloatArray | None
 
     def __len__(self) -> int:
@@ -113,7 +114,7 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
     return int(values.index(pos_label))
 
 
-def read_attributes(sensitive_features: Any, counts: NDArray[np.bool_]) -> dict[str, Attribute]:
+def read_attributes(sensitive_features: Any, counts: NDArray[np.bool_]) -> dict[AttributeKey, Attribute]:
     """Return the sensitive attributes by name; a row that counts and whose group is not known is an error.
 
     The groups are those of the rows that count: the code of a group that only other rows have is -1.

@@ -106,7 +106,7 @@ def _read_groups(
     attributes = read_sensitive(sensitive_features, n_rows, groups=groups, remedy=DROP_MISSING)
     if len(attributes) != 1:
         raise InputError(
-            f"this baseline compares the groups of one attribute; got {sorted(attributes)}: "
+            f"this baseline compares the groups of one attribute; got {sorted(map(str, attributes))}: "
             "pass one column, or one column of their combinations."
         )
     (attribute,) = attributes.values()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand import scores
-from evenhand.criteria import Criterion
+from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
@@ -78,7 +78,7 @@ def learn_rule(
     table = _Batches(data)
     columns = shared.find_columns(
         table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
-        pos_label=pos_label,
+        pos_label=pos_label, crossed=resolve(criterion).intersections,
     )  # fmt: skip
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 

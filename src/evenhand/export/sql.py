@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
-from evenhand.scores import attribute_key
+from evenhand.scores import by_attribute
 
 if TYPE_CHECKING:
+    from evenhand.criteria import AttributeKey
     from evenhand.rule import Rule
 
 Output = Literal["decision", "margin"]
@@ -150,7 +151,7 @@ def dialect_of(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def fair_margin(rule: Rule, p_y: str, cells: Mapping[str, Texts], spelling: Dialect) -> str:
+def fair_margin(rule: Rule, p_y: str, cells: Mapping[AttributeKey, Texts], spelling: Dialect) -> str:
     """Return the fair margin over expressions for p_y and for each of the group probabilities."""
     form = rule.linear_form(joint={name: array.ndim == 2 for name, array in cells.items()})
     margin = f"{spelling.literal(form.intercept)} + {spelling.literal(form.slope)} * {p_y}"
@@ -163,7 +164,7 @@ def fair_margin(rule: Rule, p_y: str, cells: Mapping[str, Texts], spelling: Dial
 
 def group_cells(
     rule: Rule, p_group: Any, spelling: Dialect, spell: Callable[[str], str] | None = None
-) -> dict[str, Texts]:
+) -> dict[AttributeKey, Texts]:
     """Return, for each attribute, the expressions of its probabilities, of shape (G,) or (2, G).
 
     ``spell`` writes one column's probability; the default is its name.
@@ -176,14 +177,14 @@ def group_cells(
     return found
 
 
-def group_columns(rule: Rule, p_group: Any) -> dict[str, Texts]:
+def group_columns(rule: Rule, p_group: Any) -> dict[AttributeKey, Texts]:
     """Return, for each attribute, the names of its probabilities' columns, of shape (G,) or (2, G).
 
     One column may be None: it is what the others leave of 1.
     """
     if not isinstance(p_group, Mapping):
         raise InputError("p_group must be a dict from groups, or pairs (label, group), to the names of columns.")
-    given = {attribute_key(name): cells for name, cells in p_group.items()} if _by_attribute(p_group) else None
+    given = by_attribute(p_group, rule.groups, "p_group") if _by_attribute(p_group) else None
     if given is None:
         if len(rule.attributes) > 1:
             raise InputError(f"p_group must have a dict for each of the attributes {list(rule.attributes)!r}.")
