@@ -58,6 +58,7 @@ from evenhand.intervals import (
     simultaneous_quantile,
     wilson_interval,
 )
+from evenhand.plausibility import check_same_index
 from evenhand.tally import BoolArray, read_decisions, read_positive, tabulate
 
 Outcome = Literal["pass", "fail", "insufficient evidence"]
@@ -243,7 +244,8 @@ def audit(
         threshold are positive decisions.
     sensitive_features : array-like, Series, frame or dict of columns
         Each row's group. Each column is audited on its own; cross columns by a criterion with an
-        :class:`~evenhand.Intersection`.
+        :class:`~evenhand.Intersection`. Rows of all arguments are matched by position; two pandas objects whose
+        indexes differ are refused.
     criterion : str, Criterion or None, default=None
         What to give verdicts on. None: demographic parity, equal opportunity, predictive equality, equalized
         odds, and a selection ratio of four fifths.
@@ -287,6 +289,14 @@ def audit(
         if criterion is not None and any(part.needs_joint for part in wanted):
             raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
         wanted = tuple(part for part in wanted if not part.needs_joint)
+    check_same_index(
+        {
+            "y": y,
+            "decisions_or_scores": decisions_or_scores,
+            "sensitive_features": sensitive_features,
+            "sample_weight": sample_weight,
+        }
+    )
     positive, decided = _read_decisions(y, decisions_or_scores, threshold, pos_label)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
     attributes = read_sensitive(sensitive_features, len(decided), missing=missing)

@@ -42,6 +42,7 @@ from evenhand.frontier import Frontier, frontier
 from evenhand.heldout import HeldOut
 from evenhand.inputs import FloatArray
 from evenhand.learn import learn_rule
+from evenhand.plausibility import check_same_index
 from evenhand.recalibration import Recalibration
 from evenhand.rule import Receipt, Rule
 from evenhand.sample import Rows, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
@@ -228,7 +229,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         y : array of shape (n,)
             Labels, any two values.
         sensitive_features : array, Series, frame or dict of columns
-            Each row's group. Several columns are several attributes.
+            Each row's group. Several columns are several attributes. Rows of all arguments are matched by position;
+            two pandas objects whose indexes differ are refused.
         sample_weight : array of shape (n,), default=None
             Weights for the models (those whose fit takes weights) and for the rule.
 
@@ -472,6 +474,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         sensitive_features : array, Series, frame or dict of columns, default=None
             Used only with ``sensitive_at_predict=True``.
         """
+        check_same_index({"X": X, "y": y, "sample_weight": sample_weight})
         asked = sensitive_features if self.sensitive_at_predict else None
         return float(accuracy_score(y, self.predict(X, sensitive_features=asked), sample_weight=sample_weight))
 
@@ -515,6 +518,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 f"This classifier decides with the sensitive attribute (sensitive_at_predict=True): pass"
                 f" sensitive_features with {list(self.held_out_.groups)!r}."
             )
+        check_same_index({"X": X, "sensitive_features": sensitive_features})
         return known_groups(self._models.targets, self.held_out_.groups, sensitive_features, num_samples(X))
 
     def get_metadata_routing(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -336,8 +336,9 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
 def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
     """Return a frame whose columns are named after groups as an array in the groups' order; all else as it is.
 
-    Columns that are named otherwise are read by position, and so are the numbers 0, 1, ... that a frame made of an
-    array has, unless they are the groups.
+    A column is named after a group if its name is the group, its text, or that within what all names share,
+    as in ``p_F`` and ``p_M``. Columns that are only numbered, as in 0, 1, ... or ``p0``, ``p1``, ..., are read by
+    position, unless the numbers are the groups. Other names are refused: what they mean is not known.
     """
     if isinstance(values, np.ndarray):
         return values
@@ -345,17 +346,45 @@ def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
     if not isinstance(frame, nw.DataFrame):
         return values
     names: list[Any] = frame.columns
-    for spelt in (groups, [str(group) for group in groups], [joined(group) for group in groups]):
-        if len(names) == len(spelt) and set(names) == set(spelt):
-            return np.take(frame.to_numpy(), [names.index(name) for name in spelt], axis=1)
-    known = {*groups, *map(str, groups)}
+    if len(names) != len(groups):
+        return values
+    texts, joint_texts = [str(group) for group in groups], [joined(group) for group in groups]
+    for spelt in (list(groups), texts, joint_texts):
+        if set(names) == set(spelt):
+            return np.take(frame.to_numpy(), _places(names, spelt), axis=1)
+    framed = (spelt for inner in (texts, joint_texts) for spelt in _framed(names, inner))
+    orders = {_places(names, spelt) for spelt in framed if set(names) == set(spelt)}
+    if len(orders) == 1:
+        return np.take(frame.to_numpy(), orders.pop(), axis=1)
+    known = {*groups, *texts}
     named = [name for name in names if name in known]
-    if named and names != list(range(len(names))):
-        raise InputError(
-            f"{what} has the columns {names!r}, of which only {named!r} are named after groups. Name one column after"
-            f" each of the groups {list(groups)!r}, in any order; or none, and give them in this order."
-        )
-    return values
+    if names == list(range(len(names))) or (_numbered(names) and not named):
+        return values
+    some = f", of which only {named!r} are named after groups" if named else ", which name no group"
+    raise InputError(
+        f"{what} has the columns {names!r}{some}. Name one column after each of the groups {list(groups)!r}, in any"
+        " order; or pass .to_numpy(), with the columns in this order."
+    )
+
+
+def _places(names: Sequence[Any], spelt: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(list(names).index(name) for name in spelt)
+
+
+def _framed(names: Sequence[Any], texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the texts within what may stand around each of them in the first of the names."""
+    first = names[0] if isinstance(names[0], str) else ""
+    for text in filter(None, texts):
+        for place in range(len(first)):
+            if first.startswith(text, place):
+                yield [first[:place] + other + first[place + len(text) :] for other in texts]
+
+
+def _numbered(names: Sequence[Any]) -> bool:
+    """Tell whether names are nothing but 0, 1, ... or 1, 2, ..., all behind the same text or none."""
+    prefix = str(names[0]).rstrip("0123456789")
+    numbers = [str(name).removeprefix(prefix) for name in names]
+    return any(numbers == [str(start + k) for k in range(len(names))] for start in (0, 1))
 
 
 def as_float_array(values: Any, what: str) -> FloatArray:

@@ -29,6 +29,7 @@ from evenhand.inputs import (
     read_sensitive,
     read_weights,
 )
+from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
@@ -64,12 +65,15 @@ def learn_rule(
         Labels, any two values. ``None`` with ``evidence="model"``.
     sensitive_features : array, Series, frame or dict of columns, or None
         Each row's group. Several columns are several attributes, and each must meet the criterion (fairlearn
-        crosses them; here :class:`evenhand.Intersection` asks for that). ``None`` with ``evidence="model"``.
+        crosses them; here :class:`evenhand.Intersection` asks for that). ``None`` with ``evidence="model"``. Rows of
+        all arguments are matched by position; two pandas objects whose indexes differ are refused.
     p_y : array of shape (n,)
-        P(Y = positive | x), from a model that has not seen these rows.
+        P(Y = positive | x), from a model that has not seen these rows. Values of 0 and 1 alone lead to a warning:
+        decisions are no probabilities.
     p_group : array of shape (n, G) or (n, 2, G), or dict of such by attribute
         P(A = g | x), or P(Y = y, A = g | x) with axis 1 = (negative, positive). Columns follow the sorted
-        groups unless ``groups`` gives the order. Demographic parity needs only the former.
+        groups unless ``groups`` gives the order; a frame's columns are read by their names. Columns that rank the
+        groups clearly worse than chance lead to a warning. Demographic parity needs only the former.
     criterion : str or Criterion, default="demographic_parity"
         What must hold.
     tolerance : float, default=0.05
@@ -266,6 +270,15 @@ def read_setting(
     if evidence not in ("labels", "model", "both"):
         raise InputError(f"evidence must be 'labels', 'model' or 'both'; got {evidence!r}.")
     criterion = resolve(criterion)
+    check_same_index(
+        {
+            "y": y,
+            "sensitive_features": sensitive_features,
+            "p_y": p_y,
+            "p_group": p_group,
+            "sample_weight": sample_weight,
+        }
+    )
     probabilities = read_probabilities(p_y, "p_y", shape=(None,))
     n = len(probabilities)
     if n == 0:
@@ -283,6 +296,9 @@ def read_setting(
     needed = dict.fromkeys(event.attribute for event in system.events if event.attribute is not None)
     used = {name: members[name] for name in needed}
     columns = scores.read_group_probabilities(p_group, used, n, known=members) if used else {}
+    warn_of_decisions(probabilities)
+    if attributes:
+        warn_of_reversed_groups(columns, attributes, weights)
     posteriors = scores.posteriors(system.events, used, columns, n)
     cost_pair = scores.read_costs(costs)
     margins = scores.margin(probabilities, cost_pair)

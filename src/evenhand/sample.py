@@ -18,6 +18,7 @@ from evenhand._compat import num_samples, safe_indexing
 from evenhand.criteria import AttributeKey
 from evenhand.errors import InputError
 from evenhand.inputs import DROP_MISSING, Attribute, FloatArray, as_column, lazy_error, read_sensitive, read_weights
+from evenhand.plausibility import check_same_index
 
 Rows = NDArray[np.intp]
 
@@ -61,6 +62,7 @@ class Sample:
 
 def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
     """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
+    check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
     n = num_samples(X)
     labels = read_target(y)
     check_consistent_length(X, labels)

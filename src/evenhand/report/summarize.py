@@ -27,7 +27,9 @@ from evenhand.inputs import (
     read_labels,
     read_probabilities,
     read_sensitive,
+    read_weights,
 )
+from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.bias import picture_bias
 from evenhand.report.calibration import reliability
 from evenhand.rule import Rule, class_array
@@ -148,7 +150,16 @@ def summarize(
         "missing": missing,
         "random_state": random_state,
     }
-    rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label)
+    check_same_index(
+        {
+            "y": y,
+            "sensitive_features": sensitive_features,
+            "p_y": p_y,
+            "p_group": p_group,
+            "sample_weight": sample_weight,
+        }
+    )
+    rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label, sample_weight, scored=bool(points))
     for crossed in () if criterion is None else resolve(criterion).intersections:
         rows.attributes[crossed] = cross_attributes(rows.attributes, crossed)
     rows.shown = display_names(rows.attributes)
@@ -180,7 +191,9 @@ def summarize(
         first = rows.attributes[points[0][1].attributes[0]] if points[0][1].attributes else None
         codes = first.codes if first else np.zeros(len(rows.p_y), dtype=np.intp)
         names = group_texts(first.groups) if first else ["everyone"]
-        picture = picture_bias(bias_scores, codes, names, [rule for _, rule in points], chosen, random_state)
+        picture = picture_bias(
+            bias_scores, codes, names, [rule for _, rule in points], chosen, random_state, rows.weights
+        )
     else:
         base = audit(y, p_y, sensitive_features, tolerance=tolerance, threshold=threshold, **options)
         chosen, steps, picture = None, [], None
@@ -232,17 +245,34 @@ def _check_groups(rule: Rule, attributes: Mapping[AttributeKey, Attribute]) -> N
 class _Rows:
     """The rows that a report is about, read once."""
 
-    def __init__(self, y: Any, sensitive: Any, p_y: Any, p_group: Any, missing: Missing, pos_label: Hashable) -> None:
+    def __init__(
+        self,
+        y: Any,
+        sensitive: Any,
+        p_y: Any,
+        p_group: Any,
+        missing: Missing,
+        pos_label: Hashable,
+        sample_weight: Any,
+        *,
+        scored: bool,
+    ) -> None:
         self.positive: NDArray[np.bool_] | None = None
         self.classes: tuple[Hashable, Hashable] | None = None
         if y is not None:
             self.positive, self.classes = read_labels(y, pos_label)
         values = np.asarray(p_y)
-        self.is_score = values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all()
+        self.is_score = scored or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
         self.p_y = read_probabilities(p_y, "p_y", shape=(None,)) if self.is_score else np.zeros(len(values))
         self.p_group = p_group
+        self.weights = None if sample_weight is None else read_weights(sample_weight, len(values))
+        if scored:
+            warn_of_decisions(self.p_y)
         self.attributes = read_sensitive(sensitive, len(values), missing=missing)
         self.shown = display_names(self.attributes)
+
+    def weight_of(self, inside: NDArray[np.bool_]) -> FloatArray | None:
+        return None if self.weights is None else self.weights[inside]
 
     def labels(self) -> dict[str, str] | None:
         return None if self.classes is None else {"negative": str(self.classes[0]), "positive": str(self.classes[1])}
@@ -425,29 +455,40 @@ def _calibration(rows: _Rows, confidence: float) -> list[dict[str, Any]]:
                 {
                     "model": model,
                     "group": text,
-                    **reliability(rows.p_y[inside], rows.positive[inside], confidence=confidence),
+                    **reliability(
+                        rows.p_y[inside], rows.positive[inside], rows.weight_of(inside), confidence=confidence
+                    ),
                 }
             )
-    for name, array in rows.group_probabilities().items():
+    probabilities = rows.group_probabilities()
+    warn_of_reversed_groups(
+        probabilities, rows.attributes, np.ones(len(rows.p_y)) if rows.weights is None else rows.weights
+    )
+    for name, array in probabilities.items():
         attribute = rows.attributes[name]
         if array.ndim == 3 and rows.positive is not None and rows.classes is not None:
             model = f"P(label = {rows.classes[1]}, {rows.shown[name]} = …)"
-            found += _group_calibration(attribute, array[:, 1], rows.positive, model, confidence)
+            found += _group_calibration(rows, attribute, array[:, 1], rows.positive, model, confidence)
         everyone = np.ones(len(rows.p_y), dtype=bool)
         marginal = array.sum(axis=1) if array.ndim == 3 else array
-        found += _group_calibration(attribute, marginal, everyone, f"P({rows.shown[name]} = …)", confidence)
+        found += _group_calibration(rows, attribute, marginal, everyone, f"P({rows.shown[name]} = …)", confidence)
     return found
 
 
 def _group_calibration(
-    attribute: Attribute, array: FloatArray, within: NDArray[np.bool_], model: str, confidence: float
+    rows: _Rows, attribute: Attribute, array: FloatArray, within: NDArray[np.bool_], model: str, confidence: float
 ) -> list[dict[str, Any]]:
     known = attribute.codes >= 0
     return [
         {
             "model": model,
             "group": text,
-            **reliability(array[known, code], (within & (attribute.codes == code))[known], confidence=confidence),
+            **reliability(
+                array[known, code],
+                (within & (attribute.codes == code))[known],
+                rows.weight_of(known),
+                confidence=confidence,
+            ),
         }
         for code, text in enumerate(group_texts(attribute.groups))
     ]
