@@ -79,9 +79,10 @@ def warn_of_reversed_groups(
     for name, array in p_group.items():
         attribute = attributes[name]
         marginal = array.sum(axis=1) if array.ndim == 3 else array
-        known = attribute.codes >= 0
-        for code, group in enumerate(attribute.groups):
-            difference = _difference(marginal[:, code], attribute.codes == code, known, weights)
+        sums = _Sums(attribute, weights)
+        # Of two groups, one has the other's probabilities, with the other sign.
+        for code, group in enumerate(attribute.groups[: 1 if len(attribute.groups) == 2 else None]):
+            difference = sums.difference(marginal[:, code], code)
             if difference is not None:
                 warnings.warn(
                     f"The probabilities of the group {joined(group)!r} of {str(name)!r} are lower among its own rows"
@@ -94,18 +95,30 @@ def warn_of_reversed_groups(
                 break
 
 
-def _difference(
-    p: FloatArray, inside: NDArray[np.bool_], known: NDArray[np.bool_], weights: FloatArray
-) -> float | None:
-    """Return by how much the mean outside is above that inside, where that is clearly so."""
-    means, errors = [], []
-    for rows in (inside, known & ~inside):
-        share = np.where(rows, weights, 0.0)
-        total = share.sum()
-        if (share > 0.0).sum() < MANY_ROWS:
-            return None
-        mean = float(share @ p / total)
-        means.append(mean)
-        errors.append(float((share**2) @ (p - mean) ** 2) / total**2)
-    difference = means[1] - means[0]
-    return difference if difference > max(SMALLEST_DIFFERENCE, STANDARD_ERRORS * np.sqrt(sum(errors))) else None
+class _Sums:
+    """Sums over the rows of each group of an attribute."""
+
+    def __init__(self, attribute: Attribute, weights: FloatArray) -> None:
+        self.codes, self.size = attribute.codes + 1, len(attribute.groups) + 1
+        self.weights, self.squares = weights, weights**2
+        self.rows, self.mass, self.mass2 = (self.by_group(v) for v in (weights > 0.0, weights, self.squares))
+
+    def by_group(self, values: FloatArray | NDArray[np.bool_]) -> FloatArray:
+        """Return the sum of each group's values; rows of unknown group are in none."""
+        found: FloatArray = np.bincount(self.codes, weights=values, minlength=self.size)[1:].astype(np.float64)
+        return found
+
+    def difference(self, p: FloatArray, code: int) -> float | None:
+        """Return by how much the mean outside a group is above that inside, where that is clearly so."""
+        weighted, squared = self.weights * p, self.squares * p
+        table = np.array([self.rows, self.mass, self.mass2, *map(self.by_group, (weighted, squared, squared * p))])
+        inside = table[:, code]
+        means, errors = [], []
+        for rows, mass, mass2, first, first2, second2 in (inside, table.sum(axis=1) - inside):
+            if rows < MANY_ROWS:
+                return None
+            mean = first / mass
+            means.append(float(mean))
+            errors.append(max(float(second2 - 2.0 * mean * first2 + mean**2 * mass2), 0.0) / mass**2)
+        difference = means[1] - means[0]
+        return difference if difference > max(SMALLEST_DIFFERENCE, STANDARD_ERRORS * np.sqrt(sum(errors))) else None
