@@ -7,12 +7,15 @@ import warnings
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.tree import DecisionTreeClassifier
 
 import evenhand as eh
+from evenhand.cli import main
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.report import rule_card, summarize
 from evenhand.report.calibration import reliability
@@ -82,6 +85,18 @@ def test_decisions_for_probabilities_are_warned_of(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         eh.learn_rule(y[:25], groups[:25], decisions[:25], both.sum(axis=1)[:25], tolerance=1.0)
+
+
+@pytest.mark.filterwarnings("default::evenhand.errors.EvenhandWarning")
+def test_the_command_line_shows_the_warnings(tmp_path, capsys):
+    y, groups, p_y, both = draw()
+    f = both.sum(axis=1)[:, 1]
+    pq.write_table(pa.table({"y": y, "sex": groups, "p": (p_y > 0.5).astype(int), "f": f}), tmp_path / "t.parquet")
+    options = ["--label", "y", "--score", "p", "--sensitive", "sex", "--group-score", "g0=f", "--tolerance", "0.3"]
+    assert main(["fit", str(tmp_path / "t.parquet"), *options, "-o", str(tmp_path / "rule.json")]) == 0
+    shown = capsys.readouterr().err
+    assert "evenhand: note: p_y has only the values 0 and 1" in shown
+    assert "evenhand: note: The probabilities of the group 'g0' of 'sex' are lower among its own rows" in shown
 
 
 def test_a_tree_of_few_leaves_has_probabilities():
