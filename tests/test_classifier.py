@@ -357,7 +357,7 @@ def test_an_intersection_crosses_attributes(two_attributes):
     crossed = LogisticRegression(C=0.5)
     fair = fair_classifier(criterion=criterion, cv=2, auxiliary={("sex", "race"): crossed}, search="dual")
     fair.fit(features, y, sensitive_features={"sex": sex, "race": race})
-    assert fair.rule_.groups["sex & race"] == (("F", "a"), ("F", "b"), ("M", "a"), ("M", "b"))
+    assert fair.rule_.groups[eh.Intersection("sex", "race")] == (("F", "a"), ("F", "b"), ("M", "a"), ("M", "b"))
     assert fair.auxiliary_.C == 0.5
     assert fair.auxiliary_.classes_.tolist() == [0, 1, 2, 3]
     assert fair.predict(features).shape == (800,)

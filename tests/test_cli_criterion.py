@@ -140,7 +140,7 @@ def test_attributes_are_crossed_with_probabilities_of_their_pairs(place, capsys)
     code = main(["fit", *crossed, *groups, "--tolerance", "0.2", "-o", "rule.json", "--report", "r.html"])
     assert code == 0, capsys.readouterr().err
     rule = eh.Rule.from_json((place / "rule.json").read_text())
-    assert rule.attributes == ("sex & race",)
+    assert rule.attributes == (eh.Intersection("sex", "race"),)
     assert "sex & race" in capsys.readouterr().out
     assert main(["apply", "rule.json", "val.parquet", "-o", "out.parquet"]) == 0
     table = pq.read_table("out.parquet")

@@ -105,6 +105,7 @@ VALUES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:p_y has only the values 0 and 1:evenhand.errors.EvenhandWarning")
 @pytest.mark.parametrize("case", VALUES)
 def test_strange_values_are_answered(case, place, capsys):
     table = pa.table(VALUES[case])

@@ -151,7 +151,7 @@ def test_a_criterion_is_only_combined_with_a_criterion():
 
 
 def test_a_crossed_attribute_is_only_bounded_when_asked_for():
-    groups = {**BOTH, "sex & race": (("F", "a"), ("M", "b"))}
+    groups = {**BOTH, eh.Intersection("sex", "race"): (("F", "a"), ("M", "b"))}
     assert len(eh.DemographicParity().constraints(groups)) == 2
     crossed = eh.DemographicParity(attribute=eh.Intersection("sex", "race")).constraints(groups)
     assert [event.group for event, _ in crossed[0].terms] == [("F", "a"), ("M", "b")]

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenhand as eh
+from evenhand.criteria import Event
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.learn import read_setting
+from evenhand.rule import event_priors
 from evenhand.search.problem import conclude
 
 seeds = st.integers(0, 2**32 - 1)
@@ -224,7 +226,7 @@ def test_several_attributes_must_each_meet_the_criterion_and_may_be_crossed():
         tolerance=0.15,
         search=eh.Certified(max_visits=20_000_000),
     )
-    assert rule.groups["sex & race"] == ((0, "a"), (0, "b"), (1, "a"), (1, "b"))
+    assert rule.groups[eh.Intersection("sex", "race")] == ((0, "a"), (0, "b"), (1, "a"), (1, "b"))
     cells = [f"{s}{r}" for s, r in zip(sex, attributes["race"], strict=True)]
     decided = rule.decide(p, {eh.Intersection("sex", "race"): crossed})
     assert eh.metrics.demographic_parity_difference(y, decided, sensitive_features=cells) <= 0.15 + 1e-9
@@ -507,3 +509,24 @@ def test_a_column_of_many_values_is_no_column_of_groups():
     data = eh.datasets.make_zafar(500, random_state=0)
     with pytest.raises(InputError, match="500 different values in 500 rows"):
         eh.learn_rule(data.y, np.arange(500), data.p_y, data.p_group)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("evidence", ["model", "both"])
+def test_weighted_shares_of_certain_events_are_not_above_one(seed, evidence):
+    """Sums of the same weights in another order differ in the last bit; the share of everyone is still 1."""
+    rng = np.random.default_rng(seed)
+    n = 999
+    p, f = rng.random((2, n))
+    y, sex = rng.random(n) < p, rng.random(n) < f
+    rule = eh.learn_rule(
+        y.astype(int), sex.astype(int), p, np.column_stack([1 - f, f]), tolerance=0.1, evidence=evidence,
+        criterion=eh.DemographicParity() & eh.SelectionBudget(upper=0.6), sample_weight=rng.random(n),
+    )  # fmt: skip
+    assert max(rule.priors) <= 1.0
+    assert max(rule.priors) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_given_priors_that_sum_to_a_little_more_than_one_are_not_above_one():
+    priors = event_priors([[0.505], [0.5]], [Event("sex", "F")], {"sex": ("F",)})
+    assert priors.tolist() == [1.0]

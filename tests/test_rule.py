@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenhand as eh
+from evenhand import rule_json
 from evenhand.criteria import resolve, write_out
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.rule import Term
@@ -132,7 +133,7 @@ BROKEN = {
     "not a rule": lambda text, data: "{}",
     "a list": lambda text, data: "[1, 2]",
     "foreign": lambda text, data: json.dumps({"format": "onnx", "version": 1}),
-    "newer": lambda text, data: json.dumps({**data, "version": 2}),
+    "newer": lambda text, data: json.dumps({**data, "version": rule_json.VERSION + 1}),
     "version is text": lambda text, data: json.dumps({**data, "version": "1"}),
     "version is true": lambda text, data: json.dumps({**data, "version": True}),
     "extra field": lambda text, data: json.dumps({**data, "code": "import os"}),

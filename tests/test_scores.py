@@ -114,12 +114,29 @@ def test_the_columns_of_a_crossed_attribute_are_named_by_their_parts():
     np.testing.assert_array_equal(scores.read_group_probabilities(frame, groups, 2)["A & B"], p)
 
 
-@pytest.mark.parametrize("names", [["p_a", "p_b"], [0, 1]])
-def test_a_frame_whose_columns_are_named_otherwise_is_read_by_position(names):
+@pytest.mark.parametrize("names", [[0, 1], ["p0", "p1"], ["column_1", "column_2"]])
+def test_a_frame_whose_columns_are_only_numbered_is_read_by_position(names):
     p = np.array([[0.25, 0.75], [1.0, 0.0]])
-    for groups in (("a", "b"), (1, 2)):
+    for groups in (("a", "b"), (7, 8)):
         found = scores.read_group_probabilities(pd.DataFrame(p, columns=names), {"A": groups}, 2)
         np.testing.assert_array_equal(found["A"], p)
+
+
+@pytest.mark.parametrize("spelling", ["{}", "p_{}", "P({})", "{}_score", "{} & {}"])
+@pytest.mark.parametrize("groups", [("a", "b"), (1, 2), (False, True), ("x", "xx")])
+def test_a_frame_whose_names_have_a_common_frame_is_read_by_name(spelling, groups):
+    p = np.array([[0.25, 0.75], [1.0, 0.0]])
+    names = [spelling.format(group, "same") for group in groups]
+    for order in ([0, 1], [1, 0]):
+        frame = pd.DataFrame(p[:, order], columns=[names[j] for j in order])
+        np.testing.assert_array_equal(scores.read_group_probabilities(frame, {"A": groups}, 2)["A"], p)
+
+
+@pytest.mark.parametrize("names", [["f", "m"], ["p_x", "p_y"], ["p1", "p0"], ["a", "p"], ["p2", "p3"]])
+def test_a_frame_whose_columns_name_no_group_is_refused(names):
+    frame = pd.DataFrame(np.full((4, 2), 0.5), columns=names)
+    with pytest.raises(InputError, match=r"Name one column after each of the groups \['F', 'M'\].*to_numpy"):
+        scores.read_group_probabilities(frame, {"A": ("F", "M")}, 4)
 
 
 def test_a_frame_with_only_some_columns_named_after_groups_is_refused():

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from evenhand.criteria import (
+    AttributeKey,
     Composite,
     Constraint,
     Criterion,
@@ -29,6 +30,7 @@ from evenhand.criteria import (
     PredictiveEquality,
     SelectionRatio,
     check_tolerance,
+    display_names,
     resolve,
 )
 from evenhand.errors import InputError
@@ -56,6 +58,7 @@ from evenhand.intervals import (
     simultaneous_quantile,
     wilson_interval,
 )
+from evenhand.plausibility import check_same_index
 from evenhand.tally import BoolArray, read_decisions, read_positive, tabulate
 
 Outcome = Literal["pass", "fail", "insufficient evidence"]
@@ -241,7 +244,8 @@ def audit(
         threshold are positive decisions.
     sensitive_features : array-like, Series, frame or dict of columns
         Each row's group. Each column is audited on its own; cross columns by a criterion with an
-        :class:`~evenhand.Intersection`.
+        :class:`~evenhand.Intersection`. Rows of all arguments are matched by position; two pandas objects whose
+        indexes differ are refused.
     criterion : str, Criterion or None, default=None
         What to give verdicts on. None: demographic parity, equal opportunity, predictive equality, equalized
         odds, and a selection ratio of four fifths.
@@ -285,23 +289,32 @@ def audit(
         if criterion is not None and any(part.needs_joint for part in wanted):
             raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
         wanted = tuple(part for part in wanted if not part.needs_joint)
+    check_same_index(
+        {
+            "y": y,
+            "decisions_or_scores": decisions_or_scores,
+            "sensitive_features": sensitive_features,
+            "sample_weight": sample_weight,
+        }
+    )
     positive, decided = _read_decisions(y, decisions_or_scores, threshold, pos_label)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
     attributes = read_sensitive(sensitive_features, len(decided), missing=missing)
     for crossed in dict.fromkeys(crossed for part in wanted for crossed in part.intersections):
-        attributes[crossed.name] = cross_attributes(attributes, crossed.attributes)
+        attributes[crossed] = cross_attributes(attributes, crossed)
+    shown = display_names(attributes)
     count = functools.partial(_Cells.count, positive=positive, decided=decided, weights=weights)
     cells = {name: count(attribute) for name, attribute in attributes.items()}
     everyone = count(Attribute("", (None,), np.zeros(len(decided), dtype=np.intp)))
     settings = _Settings(tolerance, confidence, random_state, positive is not None)
-    verdicts = tuple(verdict for part in wanted for verdict in _judge(part, cells, everyone, settings))
+    verdicts = tuple(verdict for part in wanted for verdict in _judge(part, cells, everyone, settings, shown))
     return Audit(
         rows=len(decided),
         confidence=confidence,
         tolerance=tolerance,
         weighted=weights is not None,
         accuracy=everyone.accuracies(confidence)[0] if positive is not None else None,
-        attributes=tuple(_audit_attribute(cell, settings) for cell in cells.values()),
+        attributes=tuple(_audit_attribute(cell, shown[name], settings) for name, cell in cells.items()),
         verdicts=verdicts,
     )
 
@@ -391,7 +404,7 @@ def _estimates(successes: FloatArray, trials: FloatArray, confidence: float) -> 
     )
 
 
-def _audit_attribute(cells: _Cells, settings: _Settings) -> AttributeAudit:
+def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> AttributeAudit:
     attribute, groups, confidence = cells.attribute, cells.attribute.groups, settings.confidence
     labelled = settings.labelled
     nothing = [None] * len(groups)
@@ -408,10 +421,10 @@ def _audit_attribute(cells: _Cells, settings: _Settings) -> AttributeAudit:
     gaps = {}
     for parity in _PARITIES:
         if labelled or not parity.needs_joint:
-            constraints = parity.constraints({attribute.name: groups})
-            gaps[_name(parity)] = _System(constraints, {attribute.name: cells}, cells, settings).gap
+            constraints = parity.constraints({name: groups})
+            gaps[_name(parity)] = _System(constraints, {name: cells}, cells, settings).gap
     return AttributeAudit(
-        name=attribute.name,
+        name=name,
         unknown_rows=int((attribute.codes < 0).sum()),
         groups=tuple(GroupAudit(*row) for row in zip(*columns, strict=True)),
         gaps=gaps,
@@ -456,7 +469,7 @@ class _System:
     def __init__(
         self,
         constraints: Sequence[Constraint],
-        cells: Mapping[str, _Cells],
+        cells: Mapping[AttributeKey, _Cells],
         everyone: _Cells,
         settings: _Settings,
     ) -> None:
@@ -522,10 +535,10 @@ def _outcome(least: float, most: float, tolerance: float) -> Outcome:
 
 
 def _event_counts(
-    events: Sequence[Event], cells: Mapping[str, _Cells], everyone: _Cells
+    events: Sequence[Event], cells: Mapping[AttributeKey, _Cells], everyone: _Cells
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     found = np.empty((3, len(events)))
-    tables: dict[tuple[str | None, int | None], FloatArray] = {}
+    tables: dict[tuple[AttributeKey | None, int | None], FloatArray] = {}
     for index, event in enumerate(events):
         table = everyone if event.attribute is None else cells[event.attribute]
         key = event.attribute, event.label
@@ -536,10 +549,14 @@ def _event_counts(
 
 
 def _judge(
-    criterion: Criterion, cells: Mapping[str, _Cells], everyone: _Cells, settings: _Settings
+    criterion: Criterion,
+    cells: Mapping[AttributeKey, _Cells],
+    everyone: _Cells,
+    settings: _Settings,
+    shown: Mapping[AttributeKey, str],
 ) -> Iterable[Verdict]:
     constraints = criterion.constraints({name: cell.attribute.groups for name, cell in cells.items()})
-    by_attribute: dict[str | None, list[Constraint]] = {}
+    by_attribute: dict[AttributeKey | None, list[Constraint]] = {}
     for constraint in constraints:
         by_attribute.setdefault(constraint.terms[0][0].attribute, []).append(constraint)
     for attribute, bounds in by_attribute.items():
@@ -549,7 +566,8 @@ def _judge(
         outcome = _outcome(system.gap.lower, system.gap.upper, tolerance)
         rows = int((everyone if attribute is None else cells[attribute]).rows.sum())
         shortage = system.shortage(tolerance, rows) if outcome == "insufficient evidence" else None
-        yield Verdict(_name(criterion), attribute, system.gap, tolerance, outcome, shortage)
+        name = None if attribute is None else shown[attribute]
+        yield Verdict(_name(criterion), name, system.gap, tolerance, outcome, shortage)
 
 
 def _name(criterion: Criterion) -> str:

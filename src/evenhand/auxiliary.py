@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from evenhand.criteria import Criterion, write_out
+from evenhand.criteria import AttributeKey, Criterion, Groups, Intersection, display_names, write_out
 from evenhand.errors import InputError
 from evenhand.inputs import (
     DEFAULT_ATTRIBUTE,
@@ -29,7 +29,7 @@ from evenhand.inputs import (
     named_columns,
     read_sensitive,
 )
-from evenhand.scores import attribute_key
+from evenhand.scores import by_attribute
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +40,17 @@ class Target:
     parts: tuple[str, ...]
     joint: bool
     positive: NDArray[np.bool_]
+    shown: str = ""
 
     @property
-    def name(self) -> str:
-        """The attribute's name."""
+    def name(self) -> AttributeKey:
+        """The attribute: its name, or its Intersection."""
         return self.attribute.name
+
+    @property
+    def text(self) -> str:
+        """The attribute in words, other ones than those of any other attribute."""
+        return self.shown or str(self.name)
 
     @property
     def groups(self) -> tuple[Hashable, ...]:
@@ -69,7 +75,7 @@ class Target:
     @property
     def describes(self) -> str:
         """What the model estimates, for messages."""
-        return f"p(Y, {self.name}|x)" if self.joint else f"p({self.name}|x)"
+        return f"p(Y, {self.text}|x)" if self.joint else f"p({self.text}|x)"
 
     def without_rows(self) -> Target:
         """Return the same without its rows, as predictions need it."""
@@ -78,30 +84,30 @@ class Target:
 
     def class_name(self, code: int, labels: Sequence[Hashable]) -> str:
         """Return one class of the auxiliary model in words."""
-        group = f"{self.name}={self.groups[code % len(self.groups)]!r}"
+        group = f"{self.text}={self.groups[code % len(self.groups)]!r}"
         return f"label {labels[code // len(self.groups)]!r} and {group}" if self.joint else group
 
 
 def needed_targets(
-    criterion: Criterion, attributes: Mapping[str, Attribute], positive: NDArray[np.bool_]
-) -> dict[str, Target]:
-    """Return, by name, the attributes whose probabilities the criterion needs, crossed ones included."""
+    criterion: Criterion, attributes: Mapping[AttributeKey, Attribute], positive: NDArray[np.bool_]
+) -> dict[AttributeKey, Target]:
+    """Return, by key, the attributes whose probabilities the criterion needs, crossed ones included."""
     every = dict(attributes)
-    parts: dict[str, tuple[str, ...]] = {name: (name,) for name in attributes}
     for crossed in criterion.intersections:
-        every[crossed.name] = cross_attributes(attributes, crossed.attributes)
-        parts[crossed.name] = crossed.attributes
+        every[crossed] = cross_attributes(attributes, crossed)
+    shown = display_names(every)
     events = write_out(criterion, {name: attribute.groups for name, attribute in every.items()}).events
     names = dict.fromkeys(event.attribute for event in events if event.attribute is not None)
     joint = {event.attribute for event in events if event.label is not None}
-    return {name: Target(every[name], parts[name], name in joint, positive) for name in names}
+    parts = {name: (name,) if isinstance(name, str) else name.attributes for name in names}
+    return {name: Target(every[name], parts[name], name in joint, positive, shown[name]) for name in names}
 
 
-def choose_auxiliaries(auxiliary: Any, estimator: Any, names: Sequence[str]) -> dict[str, Any]:
+def choose_auxiliaries(auxiliary: Any, estimator: Any, names: Sequence[AttributeKey]) -> dict[AttributeKey, Any]:
     """Return the model of each attribute: as it was given, or the estimator where none was."""
     if isinstance(auxiliary, Mapping):
-        given = {attribute_key(key): model for key, model in auxiliary.items()}
-        wrong = sorted(given.keys() ^ set(names))
+        given = by_attribute(auxiliary, names, "auxiliary")
+        wrong = sorted(given.keys() ^ set(names), key=str)
         if wrong:
             has = "has no model for" if wrong[0] in names else "has a model that is not needed, for"
             raise InputError(f"auxiliary {has} {wrong[0]!r}; the criterion needs {list(names)!r}.")
@@ -175,7 +181,7 @@ def _ready(target: Target, joint: bool, classes: NDArray[Any], columns: list[int
     if target.joint and not joint:
         raise InputError(
             f"The criterion compares rates within a label and needs {target.describes}, but the frozen"
-            f" auxiliary model estimates only p({target.name}|x): train it on the pair (label, group), or use"
+            f" auxiliary model estimates only p({target.text}|x): train it on the pair (label, group), or use"
             " demographic parity."
         )
     return Layout(joint, len(target.groups), classes, np.array(columns, dtype=np.intp))
@@ -191,11 +197,11 @@ def _flat(pairs: list[tuple[Hashable, Hashable]]) -> list[tuple[Hashable, ...]]:
 
 
 def known_groups(
-    targets: Mapping[str, Target],
-    groups: Mapping[str, tuple[Hashable, ...]],
+    targets: Mapping[AttributeKey, Target],
+    groups: Groups,
     sensitive_features: Any,
     n_rows: int,
-) -> dict[str, NDArray[np.intp]]:
+) -> dict[AttributeKey, NDArray[np.intp]]:
     """Return each new row's group in each target, among the groups that were seen in fit."""
     needed = list(dict.fromkeys(part for target in targets.values() for part in target.parts))
     columns = named_columns(sensitive_features)
@@ -212,10 +218,10 @@ def known_groups(
     return {name: _codes_among(target, attributes) for name, target in targets.items()}
 
 
-def _codes_among(target: Target, attributes: Mapping[str, Attribute]) -> NDArray[np.intp]:
+def _codes_among(target: Target, attributes: Mapping[AttributeKey, Attribute]) -> NDArray[np.intp]:
     if len(target.parts) == 1:
         return attributes[target.name].codes
-    crossed = cross_attributes(attributes, target.parts)
+    crossed = cross_attributes(attributes, Intersection(*target.parts))
     stray = [group for group in crossed.groups if group not in target.groups]
     if stray:
         raise InputError(

@@ -34,7 +34,7 @@ from evenhand.confidence import (
     learn_certified,
     reserve_rows,
 )
-from evenhand.criteria import Criterion, check_tolerance, resolve
+from evenhand.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.crossfit import Ensemble, Learner, Models, class_probabilities, cross_fit, make_plan
 from evenhand.diagnostics import Diagnostics, diagnose
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
@@ -42,6 +42,7 @@ from evenhand.frontier import Frontier, frontier
 from evenhand.heldout import HeldOut
 from evenhand.inputs import FloatArray
 from evenhand.learn import learn_rule
+from evenhand.plausibility import check_same_index
 from evenhand.recalibration import Recalibration
 from evenhand.rule import Receipt, Rule
 from evenhand.sample import Rows, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
@@ -124,7 +125,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     estimator_ : classifier
         The fitted base model.
     auxiliary_ : classifier, dict of classifiers by attribute, or None
-        The fitted auxiliary model; None where the criterion or ``sensitive_at_predict`` does without.
+        The fitted auxiliary model; the key of a crossed attribute is its Intersection. None where the criterion or
+        ``sensitive_at_predict`` does without.
     classes_ : ndarray of shape (2,)
         The labels.
     n_features_in_ : int
@@ -227,7 +229,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         y : array of shape (n,)
             Labels, any two values.
         sensitive_features : array, Series, frame or dict of columns
-            Each row's group. Several columns are several attributes.
+            Each row's group. Several columns are several attributes. Rows of all arguments are matched by position;
+            two pandas objects whose indexes differ are refused.
         sample_weight : array of shape (n,), default=None
             Weights for the models (those whose fit takes weights) and for the rule.
 
@@ -279,7 +282,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.rule_ = self._learn()
         return self
 
-    def _reserve(self, sample: Sample, targets: Mapping[str, Target], rng: np.random.RandomState) -> tuple[Rows, Rows]:
+    def _reserve(
+        self, sample: Sample, targets: Mapping[AttributeKey, Target], rng: np.random.RandomState
+    ) -> tuple[Rows, Rows]:
         """Split the rows into those for models and search, and those that only certify."""
         rows = sample.counted
         if self.confidence is None:
@@ -290,7 +295,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         held = reserve_rows(criterion, attributes, sample.positive, rng, share)
         return rows[~held], rows[held]
 
-    def _certified_part(self, sample: Sample, targets: Mapping[str, Target], rows: Rows) -> HeldOut | None:
+    def _certified_part(self, sample: Sample, targets: Mapping[AttributeKey, Target], rows: Rows) -> HeldOut | None:
         """Return the rows that only certify, with the final models' probabilities."""
         if not len(rows):
             return None
@@ -300,8 +305,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return HeldOut.of(sample, rows, p_y, p_group)
 
     def _learners(
-        self, sample: Sample, targets: Mapping[str, Target], rng: np.random.RandomState
-    ) -> tuple[list[Learner], dict[str, Layout]]:
+        self, sample: Sample, targets: Mapping[AttributeKey, Target], rng: np.random.RandomState
+    ) -> tuple[list[Learner], dict[AttributeKey, Layout]]:
         """Return the models to train: first that of the labels, then one for each layout."""
         names = [] if self.sensitive_at_predict else list(targets)
         if self.sensitive_at_predict and self.auxiliary is not None:
@@ -313,7 +318,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         draw = None if self.random_state is None else rng
         model = crossfit.seeded(self.estimator, draw)
         learners = [Learner("p(Y|x)", model, sample.y, sample.classes, params[id(self.estimator)])]
-        layouts: dict[str, Layout] = {}
+        layouts: dict[AttributeKey, Layout] = {}
         for name, given in chosen.items():
             target = targets[name]
             frozen = isinstance(given, FrozenEstimator)
@@ -469,6 +474,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         sensitive_features : array, Series, frame or dict of columns, default=None
             Used only with ``sensitive_at_predict=True``.
         """
+        check_same_index({"X": X, "y": y, "sample_weight": sample_weight})
         asked = sensitive_features if self.sensitive_at_predict else None
         return float(accuracy_score(y, self.predict(X, sensitive_features=asked), sample_weight=sample_weight))
 
@@ -476,7 +482,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         p_y, p_group = self._read_probabilities(X, sensitive_features)
         return self.rule_.decision_function(p_y, p_group)
 
-    def _read_probabilities(self, X: Any, sensitive_features: Any) -> tuple[FloatArray, dict[str, FloatArray]]:
+    def _read_probabilities(self, X: Any, sensitive_features: Any) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         check_is_fitted(self, "rule_")
         return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
 
@@ -496,7 +502,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             )
         return None
 
-    def _known_groups(self, X: Any, sensitive_features: Any) -> dict[str, NDArray[np.intp]]:
+    def _known_groups(self, X: Any, sensitive_features: Any) -> dict[AttributeKey, NDArray[np.intp]]:
         """Return each row's group in each needed attribute, where the decisions use it."""
         if not self.sensitive_at_predict:
             if sensitive_features is not None:
@@ -512,6 +518,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 f"This classifier decides with the sensitive attribute (sensitive_at_predict=True): pass"
                 f" sensitive_features with {list(self.held_out_.groups)!r}."
             )
+        check_same_index({"X": X, "sensitive_features": sensitive_features})
         return known_groups(self._models.targets, self.held_out_.groups, sensitive_features, num_samples(X))
 
     def get_metadata_routing(self) -> Any:
@@ -529,7 +536,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def _routed_models(self) -> dict[str, Any]:
         models = {"estimator": self.estimator}
         if isinstance(self.auxiliary, Mapping):
-            models |= {f"auxiliary[{attribute_key(key)}]": model for key, model in self.auxiliary.items()}
+            shown = display_names(map(attribute_key, self.auxiliary))
+            models |= {f"auxiliary[{shown[attribute_key(key)]}]": model for key, model in self.auxiliary.items()}
         elif self.auxiliary is not None:
             models["auxiliary"] = self.auxiliary
         return models

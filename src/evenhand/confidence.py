@@ -30,7 +30,7 @@ from sklearn.utils import check_random_state
 
 from evenhand.auxiliary import needed_targets
 from evenhand.certify import Claim, claims, fixed_sequence, may_overlap, shortfall
-from evenhand.criteria import Criterion, Event, System, check_tolerance, resolve, write_out
+from evenhand.criteria import AttributeKey, Criterion, Event, System, check_tolerance, resolve, write_out
 from evenhand.crossfit import stratified_share
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.evidence import FEWEST_ROWS
@@ -52,7 +52,7 @@ NARROWEST = 0.2
 
 def reserve_rows(
     criterion: Criterion,
-    attributes: Mapping[str, Attribute],
+    attributes: Mapping[AttributeKey, Attribute],
     positive: NDArray[np.bool_],
     rng: np.random.RandomState,
     share: float,
@@ -95,7 +95,9 @@ def reserve_rows(
     return reserved
 
 
-def _rows_of(event: Event, attributes: Mapping[str, Attribute], positive: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _rows_of(
+    event: Event, attributes: Mapping[AttributeKey, Attribute], positive: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     inside = np.ones(len(positive), dtype=bool) if event.label is None else positive == bool(event.label)
     if event.attribute is not None:
         attribute = attributes[event.attribute]
@@ -138,7 +140,7 @@ class _Part:
     y: NDArray[Any]
     sensitive_features: dict[str, NDArray[Any]]
     p_y: FloatArray
-    p_group: dict[str, FloatArray]
+    p_group: dict[AttributeKey, FloatArray]
 
 
 def learn_with_confidence(

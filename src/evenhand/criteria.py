@@ -16,7 +16,6 @@ import numpy as np
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 
-Groups = Mapping[str, tuple[Hashable, ...]]
 RateName = Literal["selection_rate", "tpr", "fpr", "tnr", "fnr"]
 
 # rate -> (label of the event, sign, constant): the rate is constant + sign * P(decision = 1 | event).
@@ -54,22 +53,70 @@ class Intersection:
 
     @property
     def name(self) -> str:
-        """The name under which the crossed attribute is known."""
+        """The text that shows the crossed attribute. It identifies nothing: a column may have this name, too."""
         return " & ".join(self.attributes)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Intersection({', '.join(map(repr, self.attributes))})"
+
+
+AttributeKey = str | Intersection
+Groups = Mapping[AttributeKey, tuple[Hashable, ...]]
+
+
+def display_names(attributes: Iterable[AttributeKey]) -> dict[AttributeKey, str]:
+    """Return a text for each attribute, such that no two have the same.
+
+    A column has its name. A crossed attribute has the names of its parts, and where a column or another crossed
+    attribute has that text already, "(crossed)" behind it.
+
+    Examples
+    --------
+    >>> from evenhand.criteria import Intersection, display_names
+    >>> list(display_names(["sex", "race", "sex & race", Intersection("sex", "race")]).values())
+    ['sex', 'race', 'sex & race', 'sex & race (crossed)']
+    """
+    keys = list(dict.fromkeys(attributes))
+    shown: dict[AttributeKey, str] = {key: key for key in keys if isinstance(key, str)}
+    for key in keys:
+        if not isinstance(key, str):
+            text = key.name
+            while text in shown.values():
+                text += " (crossed)"
+            shown[key] = text
+    return {key: shown[key] for key in keys}
 
 
 @dataclass(frozen=True)
 class Event:
     """A part of the population: a group, a group with a given label (1 positive, 0 negative), or everyone."""
 
-    attribute: str | None = None
+    attribute: AttributeKey | None = None
     group: Hashable = None
     label: int | None = None
 
     def __str__(self) -> str:
-        parts = [] if self.attribute is None else [f"{self.attribute}={self.group}"]
+        return self.text(f"{self.attribute}={self.group}")
+
+    def text(self, inside: str) -> str:
+        """Return the event in words, given those for its group."""
+        parts = [] if self.attribute is None else [inside]
         parts += [] if self.label is None else [f"Y={self.label}"]
         return ", ".join(parts) or "everyone"
+
+
+def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
+    """Return a text for each event, such that no two have the same, given the attributes that there are."""
+    shown = display_names(groups)
+    inside = {}
+    for name, members in groups.items():
+        alike = len({str(group) for group in members}) < len(members)
+        for group in members:
+            inside[name, group] = f"{shown[name]}={group!r}" if alike else f"{shown[name]}={group}"
+    return {e: str(e) if e.attribute is None else e.text(inside[e.attribute, e.group]) for e in events}
 
 
 @dataclass(frozen=True)
@@ -103,7 +150,7 @@ class Criterion:
         This criterion's own tolerance; ``None`` takes the one given to the fit.
     """
 
-    attribute: str | Intersection | None = None
+    attribute: AttributeKey | None = None
     tolerance: float | None = None
 
     needs_joint: ClassVar[bool] = False
@@ -128,13 +175,20 @@ class Criterion:
         """Return the bounds, for attributes with these groups."""
         raise NotImplementedError
 
-    def _attributes(self, groups: Groups) -> tuple[str, ...]:
+    def _attributes(self, groups: Groups) -> tuple[AttributeKey, ...]:
         if self.attribute is None:
-            return tuple(name for name in groups if name not in _crossed_names(groups))
-        name = self.attribute if isinstance(self.attribute, str) else self.attribute.name
-        if name not in groups:
-            raise InputError(f"The criterion speaks of the attribute {name!r}; the data has {list(groups)!r}.")
-        return (name,)
+            plain = tuple(name for name in groups if isinstance(name, str))
+            if not plain:
+                raise InputError(
+                    "The criterion speaks of each attribute on its own, and there are only crossed ones,"
+                    f" {list(groups)!r}: name the one that is meant, as attribute=Intersection(...)."
+                )
+            return plain
+        if self.attribute not in groups:
+            raise InputError(
+                f"The criterion speaks of the attribute {self.attribute!r}; the data has {list(groups)!r}."
+            )
+        return (self.attribute,)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the criterion as plain data, for JSON."""
@@ -155,10 +209,6 @@ def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
     return criterion.parts if isinstance(criterion, Composite) else (criterion,)
 
 
-def _crossed_names(groups: Groups) -> set[str]:
-    return {name for name in groups if " & " in name and all(part in groups for part in name.split(" & "))}
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Parity(Criterion):
     """The rates of every two groups differ by at most the tolerance, within each of the labels."""
@@ -171,9 +221,9 @@ class _Parity(Criterion):
         for attribute in self._attributes(groups):
             _check_several(attribute, groups)
             for label in self.labels:
-                for a, b in itertools.combinations(groups[attribute], 2):
-                    first, second = Event(attribute, a, label), Event(attribute, b, label)
-                    name = f"rate({first}) - rate({second})"
+                names = event_names((Event(attribute, group, label) for group in groups[attribute]), groups)
+                for first, second in itertools.combinations(names, 2):
+                    name = f"rate({names[first]}) - rate({names[second]})"
                     found.append(Constraint(name, ((first, 1.0), (second, -1.0)), 0.0, 0.0, self.tolerance))
         return tuple(found)
 
@@ -250,9 +300,9 @@ class SelectionRatio(Criterion):
         found = []
         for attribute in self._attributes(groups):
             _check_several(attribute, groups)
-            for a, b in itertools.permutations(groups[attribute], 2):
-                first, second = Event(attribute, a), Event(attribute, b)
-                name = f"rate({first}) - {self.ratio:g} rate({second})"
+            names = event_names((Event(attribute, group) for group in groups[attribute]), groups)
+            for first, second in itertools.permutations(names, 2):
+                name = f"rate({names[first]}) - {self.ratio:g} rate({names[second]})"
                 terms = ((first, 1.0), (second, -float(self.ratio)))
                 found.append(Constraint(name, terms, 0.0, np.inf, slack))
         return tuple(found)
@@ -294,8 +344,11 @@ class MinimumRate(Criterion):
         slack = 0.0 if self.tolerance is None else self.tolerance
         bound = sign * (self.floor - constant)
         lower, upper = (bound, np.inf) if sign > 0 else (-np.inf, bound)
-        events = (Event(a, group, label) for a in self._attributes(groups) for group in groups[a])
-        return tuple(Constraint(f"rate({event})", ((event, 1.0),), lower, upper, slack) for event in events)
+        events = [Event(a, group, label) for a in self._attributes(groups) for group in groups[a]]
+        return tuple(
+            Constraint(f"rate({name})", ((event, 1.0),), lower, upper, slack)
+            for event, name in event_names(events, groups).items()
+        )
 
 
 @dataclass(frozen=True)
@@ -334,7 +387,10 @@ class SelectionBudget(Criterion):
             events = [Event(a, group) for a in self._attributes(groups) for group in groups[a]]
         lower = -np.inf if self.lower == 0.0 else self.lower
         upper = np.inf if self.upper == 1.0 else self.upper
-        return tuple(Constraint(f"rate({event})", ((event, 1.0),), lower, upper, slack) for event in events)
+        return tuple(
+            Constraint(f"rate({name})", ((event, 1.0),), lower, upper, slack)
+            for event, name in event_names(events, groups).items()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,7 +419,7 @@ class Composite(Criterion):
         return tuple(dict.fromkeys(bound for part in self.parts for bound in part.constraints(groups)))
 
 
-def _check_several(attribute: str, groups: Groups) -> None:
+def _check_several(attribute: AttributeKey, groups: Groups) -> None:
     if len(groups[attribute]) < 2:
         raise InputError(
             f"The attribute {attribute!r} has only the group {groups[attribute][0]!r}: "
@@ -457,12 +513,15 @@ class System:
         The first linearly independent rows of the constraint matrix: the paper's scores are theirs.
     mixing : array of shape (constraints, K)
         Each constraint as a combination of the contrasts.
+    names : tuple of str
+        The events in words, no two alike.
     """
 
     events: tuple[Event, ...]
     constraints: tuple[Constraint, ...]
     contrasts: FloatArray
     mixing: FloatArray
+    names: tuple[str, ...]
 
     def bounds(self, tolerances: Iterable[float]) -> tuple[FloatArray, FloatArray]:
         """Return the lower and the upper bounds, one row for each tolerance."""
@@ -496,7 +555,8 @@ def write_out(criterion: Criterion, groups: Groups) -> System:
     contrasts = matrix[basis]
     mixing = np.linalg.lstsq(contrasts.T, matrix.T, rcond=None)[0].T
     mixing = np.where(np.abs(mixing - np.round(mixing)) < 1e-9, np.round(mixing), mixing) + 0.0
-    return System(events, constraints, contrasts, np.ascontiguousarray(mixing))
+    names = tuple(event_names(events, groups).values())
+    return System(events, constraints, contrasts, np.ascontiguousarray(mixing), names)
 
 
 def _independent_rows(matrix: FloatArray) -> list[int]:

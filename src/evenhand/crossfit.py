@@ -17,6 +17,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import has_fit_parameter
 
 from evenhand.auxiliary import Layout, Target, certain, frozen_classes
+from evenhand.criteria import AttributeKey
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.inputs import FloatArray
 from evenhand.progress import progress
@@ -52,7 +53,7 @@ class Plan:
 def make_plan(
     cv: Any,
     sample: Sample,
-    targets: Mapping[str, Target],
+    targets: Mapping[AttributeKey, Target],
     rows: Rows,
     *,
     ensemble: Ensemble,
@@ -143,7 +144,7 @@ def stratified_share(cells: Sequence[NDArray[np.intp]], share: float, rng: np.ra
     return held
 
 
-def cells_of(sample: Sample, targets: Mapping[str, Target]) -> list[NDArray[np.intp]]:
+def cells_of(sample: Sample, targets: Mapping[AttributeKey, Target]) -> list[NDArray[np.intp]]:
     """Return each row's cell of label and group, for each needed attribute; without any, its label."""
     return [target.cells for target in targets.values()] or [sample.positive.astype(np.intp)]
 
@@ -170,7 +171,7 @@ def _given_splits(cv: Any, X: Any, stratum: NDArray[np.intp], rows: Rows) -> lis
     return found
 
 
-def _check_counts(sample: Sample, targets: Mapping[str, Target], rows: Rows, fewest: int, why: str) -> None:
+def _check_counts(sample: Sample, targets: Mapping[AttributeKey, Target], rows: Rows, fewest: int, why: str) -> None:
     small = [
         f"{target.class_name(code, sample.labels)} has {count}"
         for target in targets.values()
@@ -187,7 +188,7 @@ def _check_counts(sample: Sample, targets: Mapping[str, Target], rows: Rows, few
         )
 
 
-def _check_holdout(cv: float, sample: Sample, targets: Mapping[str, Target], split: tuple[Rows, Rows]) -> None:
+def _check_holdout(cv: float, sample: Sample, targets: Mapping[AttributeKey, Target], split: tuple[Rows, Rows]) -> None:
     for part, fewest, does in zip(split, (1, FEWEST_HELD_OUT), ("trains models", "is held out"), strict=True):
         why = f"the part that {does} with cv={cv:g} needs {fewest}"
         _check_counts(sample, targets, part, fewest, why)
@@ -235,12 +236,14 @@ class Models:
     estimator: Any
     classes: NDArray[Any]
     positive_index: int
-    auxiliaries: dict[str, Any]
-    layouts: dict[str, Layout]
-    targets: dict[str, Target]
+    auxiliaries: dict[AttributeKey, Any]
+    layouts: dict[AttributeKey, Layout]
+    targets: dict[AttributeKey, Target]
     recalibration: Recalibration | None = None
 
-    def probabilities(self, X: Any, codes: Mapping[str, NDArray[np.intp]]) -> tuple[FloatArray, dict[str, FloatArray]]:
+    def probabilities(
+        self, X: Any, codes: Mapping[AttributeKey, NDArray[np.intp]]
+    ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         """Return p_y and p_group; the latter from the groups themselves where their codes are given."""
         p_y = class_probabilities(self.estimator, X, self.classes)[:, self.positive_index]
         if codes:
@@ -332,12 +335,12 @@ def cross_fit(X: Any, learners: Sequence[Learner], plan: Plan, *, n_jobs: int | 
     """Train every learner on every split, and in the end on all rows where the plan says so, in parallel."""
     tasks = [task for learner in learners for task in _tasks(learner, plan)]
     calls = (delayed(_train)(X, task) for task in tasks)
-    results: dict[str, list[Any]] = {learner.name: [] for learner in learners}
+    results: dict[int, list[Any]] = {id(learner): [] for learner in learners}
     with progress(len(tasks), show=verbose > 0) as done:
         for task, result in zip(tasks, Parallel(n_jobs=n_jobs, return_as="generator")(calls), strict=True):
-            results[task.learner.name].append((task, *result))
+            results[id(task.learner)].append((task, *result))
             done(task.name)
-    return [_collect(X, learner, results[learner.name], plan) for learner in learners]
+    return [_collect(X, learner, results[id(learner)], plan) for learner in learners]
 
 
 @dataclass(frozen=True, eq=False)

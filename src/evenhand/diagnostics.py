@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.auxiliary import Target
+from evenhand.criteria import AttributeKey
 from evenhand.inputs import FloatArray
 
 BINS = 10
@@ -129,8 +130,8 @@ class Diagnostics:
 
 def diagnose(
     p_y: FloatArray,
-    p_group: Mapping[str, FloatArray],
-    targets: Mapping[str, Target],
+    p_group: Mapping[AttributeKey, FloatArray],
+    targets: Mapping[AttributeKey, Target],
     labels: tuple[Hashable, Hashable],
     rows: NDArray[np.intp],
     positive: NDArray[np.bool_],
@@ -144,7 +145,7 @@ def diagnose(
         for g, group in enumerate(target.groups):
             for value, label in enumerate(labels):
                 inside = (codes == g) & (positive == bool(value))
-                cells.append(Cell(target.name, group, label, int(inside.sum()), float(weight[inside].sum())))
+                cells.append(Cell(target.text, group, label, int(inside.sum()), float(weight[inside].sum())))
         if target.name not in p_group:
             continue
         array = p_group[target.name]
@@ -157,7 +158,7 @@ def diagnose(
         for value in range(array.shape[1]):
             among = positive == bool(value) if target.joint else np.ones(len(rows), dtype=bool)
             best = _separation(array[among, value], codes[among], weight[among])
-            separations.append(Separation(target.name, labels[value] if target.joint else None, best))
+            separations.append(Separation(target.text, labels[value] if target.joint else None, best))
     return Diagnostics(len(rows), tuple(cells), tuple(classes), tuple(separations))
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import Event
+from evenhand.criteria import AttributeKey, Event
 from evenhand.errors import InputError
 from evenhand.inputs import Attribute, FloatArray
 from evenhand.scores import Costs
@@ -42,7 +42,7 @@ class Evidence:
 
 def counted(
     y: NDArray[np.bool_],
-    attributes: Mapping[str, Attribute],
+    attributes: Mapping[AttributeKey, Attribute],
     events: Sequence[Event],
     weights: FloatArray,
     costs: Costs = (1.0, 1.0),
@@ -85,4 +85,6 @@ def expected(
         raise InputError(f"The model gives no row any probability of event {empty[0]}: its rate cannot be expected.")
     unlike = (1.0 - p_y) if costs == (1.0, 1.0) else -costs[1] * p_y
     offset = float(weights @ unlike / total)
-    return Evidence(margins * weights / total, posteriors * weights[:, None] / mass, offset, mass / total)
+    # The two sums add the rows in different orders, so that a certain event's share may be above 1 by rounding.
+    priors = np.minimum(mass / total, 1.0)
+    return Evidence(margins * weights / total, posteriors * weights[:, None] / mass, offset, priors)

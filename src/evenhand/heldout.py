@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.criteria import AttributeKey
 from evenhand.inputs import Attribute, FloatArray
 from evenhand.sample import Rows, Sample
 
@@ -30,7 +31,8 @@ class HeldOut:
     p_y : array of shape (n,)
         P(Y = positive | x).
     p_group : dict of arrays
-        p(A|x) of shape (n, G), or p(Y, A|x) of shape (n, 2, G), by attribute.
+        p(A|x) of shape (n, G), or p(Y, A|x) of shape (n, 2, G), by attribute: a name, or the Intersection of a
+        crossed one.
     sample_weight : array or None
         Their weights.
     """
@@ -38,18 +40,18 @@ class HeldOut:
     rows: Rows
     y: NDArray[Any]
     sensitive_features: dict[str, NDArray[Any]]
-    groups: dict[str, tuple[Hashable, ...]]
+    groups: dict[AttributeKey, tuple[Hashable, ...]]
     p_y: FloatArray
-    p_group: dict[str, FloatArray]
+    p_group: dict[AttributeKey, FloatArray]
     sample_weight: FloatArray | None
 
     @classmethod
-    def of(cls, sample: Sample, rows: Rows, p_y: FloatArray, p_group: dict[str, FloatArray]) -> HeldOut:
+    def of(cls, sample: Sample, rows: Rows, p_y: FloatArray, p_group: dict[AttributeKey, FloatArray]) -> HeldOut:
         """Take some rows of a sample, with their probabilities."""
         return cls(
             rows,
             sample.y[rows],
-            {name: group_column(attribute, rows) for name, attribute in sample.attributes.items()},
+            {str(name): group_column(attribute, rows) for name, attribute in sample.attributes.items()},
             {name: attribute.groups for name, attribute in sample.attributes.items()},
             p_y,
             p_group,

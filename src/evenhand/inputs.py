@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.errors import InputError
+
+if TYPE_CHECKING:
+    from evenhand.criteria import AttributeKey, Intersection
 
 Missing = Literal["raise", "ignore"]
 FloatArray = NDArray[np.float64]
@@ -27,32 +29,47 @@ EDGE_SLACK = 1e-6
 class Attribute:
     """One sensitive column: its name, its groups in order, and each row's group as an index (-1: unknown)."""
 
-    name: str
+    name: AttributeKey
     groups: tuple[Hashable, ...]
     codes: NDArray[np.intp]
 
-    def crossed(self, other: Attribute, name: str) -> Attribute:
-        """Return the attribute whose groups are the observed pairs of this one's and the other's."""
-        codes = np.where((self.codes < 0) | (other.codes < 0), -1, self.codes * len(other.groups) + other.codes)
-        seen = np.unique(codes[codes >= 0])
-        pairs = [(self.groups[c // len(other.groups)], other.groups[c % len(other.groups)]) for c in seen]
-        groups = tuple((*_parts(a), b) for a, b in pairs)
-        position = np.full(len(self.groups) * len(other.groups) + 1, -1, dtype=np.intp)
-        position[seen] = np.arange(len(seen))
-        return Attribute(name, groups, position[codes])
 
-
-def cross_attributes(attributes: Mapping[str, Attribute], names: Sequence[str]) -> Attribute:
+def cross_attributes(attributes: Mapping[AttributeKey, Attribute], crossed: Intersection) -> Attribute:
     """Return the attribute whose groups are the combinations of the named ones' groups that occur."""
-    for name in names:
+    for name in crossed.attributes:
         if name not in attributes:
             raise InputError(f"The intersection speaks of the attribute {name!r}; the data has {list(attributes)!r}.")
-    joined = " & ".join(names)
-    return functools.reduce(lambda first, second: first.crossed(second, joined), (attributes[name] for name in names))
+    groups, codes = cross([attributes[name] for name in crossed.attributes])
+    return Attribute(crossed, groups, codes)
 
 
-def _parts(group: Hashable) -> tuple[Hashable, ...]:
-    return group if isinstance(group, tuple) else (group,)
+def cross(attributes: Sequence[Attribute]) -> tuple[tuple[tuple[Hashable, ...], ...], NDArray[np.intp]]:
+    """Return the combinations of several attributes' groups that occur, as tuples, and each row's index into them.
+
+    A row whose group is unknown in one of them has -1.
+    """
+    groups: list[tuple[Hashable, ...]] = [(group,) for group in attributes[0].groups]
+    codes = attributes[0].codes
+    for other in attributes[1:]:
+        size = len(other.groups)
+        pairs = np.where((codes < 0) | (other.codes < 0), -1, codes * size + other.codes)
+        seen = np.unique(pairs[pairs >= 0])
+        position = np.full(len(groups) * size + 1, -1, dtype=np.intp)
+        position[seen] = np.arange(len(seen))
+        groups, codes = [(*groups[c // size], other.groups[c % size]) for c in seen], position[pairs]
+    return tuple(groups), codes
+
+
+def joined(group: Hashable) -> str:
+    """Return a group as text; the parts of a crossed group are joined by "&"."""
+    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+def group_texts(groups: Iterable[Hashable]) -> list[str]:
+    """Return a text for each group of an attribute: joined, or as Python has it where two would look alike."""
+    listed = list(groups)
+    texts = [joined(group) for group in listed]
+    return texts if len(set(texts)) == len(texts) else [repr(group) for group in listed]
 
 
 def is_missing(value: object) -> bool:
@@ -168,10 +185,10 @@ def read_sensitive(
     n_rows: int,
     *,
     missing: Missing = "raise",
-    groups: Mapping[str, Sequence[Hashable]] | Sequence[Hashable] | None = None,
+    groups: Mapping[Any, Sequence[Hashable]] | Sequence[Hashable] | None = None,
     remedy: str = IGNORE_MISSING,
     any_number: bool = False,
-) -> dict[str, Attribute]:
+) -> dict[AttributeKey, Attribute]:
     """Return the sensitive attributes by name, from an array, Series, frame of any library or dict.
 
     Parameters
@@ -192,7 +209,7 @@ def read_sensitive(
     if missing not in ("raise", "ignore"):
         raise InputError(f"missing must be 'raise' or 'ignore'; got {missing!r}.")
     columns = named_columns(sensitive_features)
-    attributes = {}
+    attributes: dict[AttributeKey, Attribute] = {}
     for name, column in columns.items():
         what = f"sensitive feature {name!r}"
         known, codes = factorize(column, what)
@@ -319,8 +336,9 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
 def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
     """Return a frame whose columns are named after groups as an array in the groups' order; all else as it is.
 
-    Columns that are named otherwise are read by position, and so are the numbers 0, 1, ... that a frame made of an
-    array has, unless they are the groups.
+    A column is named after a group if its name is the group, its text, or that within what all names share,
+    as in ``p_F`` and ``p_M``. Columns that are only numbered, as in 0, 1, ... or ``p0``, ``p1``, ..., are read by
+    position, unless the numbers are the groups. Other names are refused: what they mean is not known.
     """
     if isinstance(values, np.ndarray):
         return values
@@ -328,17 +346,45 @@ def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
     if not isinstance(frame, nw.DataFrame):
         return values
     names: list[Any] = frame.columns
-    for spelt in (groups, [str(group) for group in groups], [" & ".join(map(str, _parts(g))) for g in groups]):
-        if len(names) == len(spelt) and set(names) == set(spelt):
-            return np.take(frame.to_numpy(), [names.index(name) for name in spelt], axis=1)
-    known = {*groups, *map(str, groups)}
+    if len(names) != len(groups):
+        return values
+    texts, joint_texts = [str(group) for group in groups], [joined(group) for group in groups]
+    for spelt in (list(groups), texts, joint_texts):
+        if set(names) == set(spelt):
+            return np.take(frame.to_numpy(), _places(names, spelt), axis=1)
+    framed = (spelt for inner in (texts, joint_texts) for spelt in _framed(names, inner))
+    orders = {_places(names, spelt) for spelt in framed if set(names) == set(spelt)}
+    if len(orders) == 1:
+        return np.take(frame.to_numpy(), orders.pop(), axis=1)
+    known = {*groups, *texts}
     named = [name for name in names if name in known]
-    if named and names != list(range(len(names))):
-        raise InputError(
-            f"{what} has the columns {names!r}, of which only {named!r} are named after groups. Name one column after"
-            f" each of the groups {list(groups)!r}, in any order; or none, and give them in this order."
-        )
-    return values
+    if names == list(range(len(names))) or (_numbered(names) and not named):
+        return values
+    some = f", of which only {named!r} are named after groups" if named else ", which name no group"
+    raise InputError(
+        f"{what} has the columns {names!r}{some}. Name one column after each of the groups {list(groups)!r}, in any"
+        " order; or pass .to_numpy(), with the columns in this order."
+    )
+
+
+def _places(names: Sequence[Any], spelt: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(list(names).index(name) for name in spelt)
+
+
+def _framed(names: Sequence[Any], texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the texts within what may stand around each of them in the first of the names."""
+    first = names[0] if isinstance(names[0], str) else ""
+    for text in filter(None, texts):
+        for place in range(len(first)):
+            if first.startswith(text, place):
+                yield [first[:place] + other + first[place + len(text) :] for other in texts]
+
+
+def _numbered(names: Sequence[Any]) -> bool:
+    """Tell whether names are nothing but 0, 1, ... or 1, 2, ..., all behind the same text or none."""
+    prefix = str(names[0]).rstrip("0123456789")
+    numbers = [str(name).removeprefix(prefix) for name in names]
+    return any(numbers == [str(start + k) for k in range(len(names))] for start in (0, 1))
 
 
 def as_float_array(values: Any, what: str) -> FloatArray:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand import evidence as evidence_kinds
 from evenhand import scores
 from evenhand._version import __version__
-from evenhand.criteria import Criterion, System, check_tolerance, resolve, write_out
+from evenhand.criteria import AttributeKey, Criterion, Intersection, System, check_tolerance, resolve, write_out
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.evidence import Evidence, EvidenceName
 from evenhand.inputs import (
@@ -30,6 +30,7 @@ from evenhand.inputs import (
     read_sensitive,
     read_weights,
 )
+from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
@@ -67,12 +68,15 @@ def learn_rule(
         Labels, any two values. ``None`` with ``evidence="model"``.
     sensitive_features : array, Series, frame or dict of columns, or None
         Each row's group. Several columns are several attributes, and each must meet the criterion (fairlearn
-        crosses them; here :class:`evenhand.Intersection` asks for that). ``None`` with ``evidence="model"``.
+        crosses them; here :class:`evenhand.Intersection` asks for that). ``None`` with ``evidence="model"``. Rows of
+        all arguments are matched by position; two pandas objects whose indexes differ are refused.
     p_y : array of shape (n,)
-        P(Y = positive | x), from a model that has not seen these rows.
+        P(Y = positive | x), from a model that has not seen these rows. Values of 0 and 1 alone lead to a warning:
+        decisions are no probabilities.
     p_group : array of shape (n, G) or (n, 2, G), or dict of such by attribute
         P(A = g | x), or P(Y = y, A = g | x) with axis 1 = (negative, positive). Columns follow the sorted
-        groups unless ``groups`` gives the order. Demographic parity needs only the former.
+        groups unless ``groups`` gives the order; a frame's columns are read by their names. Columns that rank the
+        groups clearly worse than chance lead to a warning. Demographic parity needs only the former.
     criterion : str or Criterion, default="demographic_parity"
         What must hold.
     tolerance : float, default=0.05
@@ -191,11 +195,11 @@ class Setting:
 
     criterion: Criterion
     system: System
-    groups: dict[str, tuple[Hashable, ...]]
+    groups: dict[AttributeKey, tuple[Hashable, ...]]
     classes: tuple[Hashable, Hashable]
     costs: Costs
     p_y: FloatArray
-    p_group: dict[str, FloatArray]
+    p_group: dict[AttributeKey, FloatArray]
     margins: FloatArray
     contrasts: FloatArray
     priors: FloatArray
@@ -248,7 +252,7 @@ class Setting:
 
     @cached_property
     def _term_names(self) -> list[str]:
-        return [term_name(row, self.system.events) for row in self.system.contrasts]
+        return [term_name(row, self.system.names) for row in self.system.contrasts]
 
 
 def _bounded(solution: Solution, problem: Problem) -> Solution:
@@ -281,23 +285,35 @@ def read_setting(
     if evidence not in ("labels", "model", "both"):
         raise InputError(f"evidence must be 'labels', 'model' or 'both'; got {evidence!r}.")
     criterion = resolve(criterion)
+    check_same_index(
+        {
+            "y": y,
+            "sensitive_features": sensitive_features,
+            "p_y": p_y,
+            "p_group": p_group,
+            "sample_weight": sample_weight,
+        }
+    )
     probabilities = read_probabilities(p_y, "p_y", shape=(None,))
     n = len(probabilities)
     if n == 0:
         raise InputError("p_y is empty: there is nothing to learn from.")
     weights = read_weights(sample_weight, n)
     labels, classes, attributes = _read_truth(y, sensitive_features, n, evidence, pos_label, groups, missing)
-    members = _members(attributes, groups, p_group)
+    members = _members(attributes, groups, p_group, criterion.intersections)
     for crossed in criterion.intersections:
         if attributes:
-            attributes[crossed.name] = cross_attributes(attributes, crossed.attributes)
-            members[crossed.name] = attributes[crossed.name].groups
-        elif crossed.name not in members:
-            raise InputError(f"groups must list the groups of {crossed.name!r}: there are no rows to see them in.")
+            attributes[crossed] = cross_attributes(attributes, crossed)
+            members[crossed] = attributes[crossed].groups
+        elif crossed not in members:
+            raise InputError(f"groups must list the groups of {crossed!r}: there are no rows to see them in.")
     system = write_out(criterion, members)
     needed = dict.fromkeys(event.attribute for event in system.events if event.attribute is not None)
     used = {name: members[name] for name in needed}
-    columns = scores.read_group_probabilities(p_group, used, n) if used else {}
+    columns = scores.read_group_probabilities(p_group, used, n, known=members) if used else {}
+    warn_of_decisions(probabilities)
+    if attributes:
+        warn_of_reversed_groups(columns, attributes, weights)
     posteriors = scores.posteriors(system.events, used, columns, n)
     cost_pair = scores.read_costs(costs)
     margins = scores.margin(probabilities, cost_pair)
@@ -313,7 +329,7 @@ def read_setting(
     contrasts = scores.contrasts(posteriors / shares, system.contrasts)
     if n > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
         raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
-    counts = {str(event): round(float(share) * n) for event, share in zip(system.events, kinds[0].priors, strict=True)}
+    counts = {name: round(float(share) * n) for name, share in zip(system.names, kinds[0].priors, strict=True)}
     return Setting(
         criterion, system, used, classes, cost_pair, probabilities, columns, margins, contrasts, shares, found, weights,
         learned_from={"rows": n, "rows_by_event": counts, "evidence": evidence, "versions": _versions()},
@@ -322,7 +338,7 @@ def read_setting(
 
 def _read_truth(
     y: Any, sensitive_features: Any, n: int, evidence: str, pos_label: Hashable, groups: Any, missing: Missing
-) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], dict[str, Attribute]]:
+) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], dict[AttributeKey, Attribute]]:
     if evidence == "model" and y is None:
         labels = None
         classes: tuple[Hashable, Hashable] = (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
@@ -337,14 +353,17 @@ def _read_truth(
     return labels, classes, read_sensitive(sensitive_features, n, missing=missing, groups=groups)
 
 
-def _members(attributes: Mapping[str, Attribute], groups: Any, p_group: Any) -> dict[str, tuple[Hashable, ...]]:
+def _members(
+    attributes: Mapping[AttributeKey, Attribute], groups: Any, p_group: Any, crossed: Sequence[Intersection]
+) -> dict[AttributeKey, tuple[Hashable, ...]]:
     if attributes:
         return {name: attribute.groups for name, attribute in attributes.items()}
     if groups is None:
         given = p_group if isinstance(p_group, Mapping) else {"group": p_group}
-        return {scores.attribute_key(name): tuple(range(_n_groups(array))) for name, array in given.items()}
+        sizes = {name: tuple(range(_n_groups(array))) for name, array in given.items()}
+        return scores.by_attribute(sizes, crossed, "p_group")
     if isinstance(groups, Mapping):
-        return {scores.attribute_key(name): tuple(values) for name, values in groups.items()}
+        return dict(scores.group_members(groups, crossed))
     return {"group": tuple(groups)}
 
 

@@ -9,7 +9,6 @@ and says "no rows" instead.
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
@@ -20,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenhand.errors import EvenhandWarning, InputError
-from evenhand.inputs import DROP_MISSING, FloatArray, read_sensitive, read_weights
+from evenhand.inputs import DROP_MISSING, FloatArray, cross, read_sensitive, read_weights
+from evenhand.plausibility import check_same_index
 from evenhand.tally import RATES, rates_of, read_decisions, tabulate
 
 Method = Literal["between_groups", "to_overall"]
@@ -109,11 +109,19 @@ def _check_method(method: str) -> str:
 def _table(
     y_true: Any, y_pred: Any, sensitive_features: Any, sample_weight: ArrayLike | None, pos_label: Hashable
 ) -> _Table:
+    check_same_index(
+        {
+            "y_true": y_true,
+            "y_pred": y_pred,
+            "sensitive_features": sensitive_features,
+            "sample_weight": sample_weight,
+        }
+    )
     positive, decided = read_decisions(y_true, y_pred, pos_label)
-    attributes = read_sensitive(sensitive_features, len(decided), remedy=DROP_MISSING, any_number=True).values()
-    crossed = functools.reduce(lambda a, b: a.crossed(b, f"{a.name} & {b.name}"), attributes)
+    attributes = [*read_sensitive(sensitive_features, len(decided), remedy=DROP_MISSING, any_number=True).values()]
+    groups, codes = cross(attributes) if len(attributes) > 1 else (attributes[0].groups, attributes[0].codes)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
-    return _Table(crossed.groups, tabulate(crossed.codes, len(crossed.groups), positive, decided, weights))
+    return _Table(groups, tabulate(codes, len(groups), positive, decided, weights))
 
 
 def _ignored_labels(y_true: Any, y_pred: Any) -> None:
@@ -202,7 +210,8 @@ def group_rates(
     y_pred : array-like
         The decisions: the two labels, booleans, or 0 and 1.
     sensitive_features : array-like, Series, frame or dict of columns
-        Each row's group. Several columns are crossed, as in fairlearn.
+        Each row's group. Several columns are crossed, as in fairlearn. Rows of all arguments are matched by position;
+        two pandas objects whose indexes differ are refused.
     sample_weight : array-like, default=None
         The weights of the rows.
     pos_label : label, default=1
@@ -244,6 +253,7 @@ def selection_rate(
 
 
 def _overall(rate: str, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None, pos_label: Hashable) -> float:
+    check_same_index({"y_true": y_true, "y_pred": y_pred, "sample_weight": sample_weight})
     positive, decided = read_decisions(y_true, y_pred, pos_label)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
     everyone = np.zeros(len(decided), dtype=np.intp)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.criteria import AttributeKey
 from evenhand.inputs import FloatArray
 
 PENALTY = 10.0
@@ -63,15 +64,15 @@ class Recalibration:
     lowest: FloatArray
     highest: FloatArray
     label_weights: FloatArray
-    group_weights: dict[str, FloatArray]
+    group_weights: dict[AttributeKey, FloatArray]
 
     @classmethod
     def fit(
         cls,
         p_y: FloatArray,
-        p_group: Mapping[str, FloatArray],
+        p_group: Mapping[AttributeKey, FloatArray],
         positive: NDArray[np.bool_],
-        codes: Mapping[str, NDArray[np.intp]],
+        codes: Mapping[AttributeKey, NDArray[np.intp]],
         weight: FloatArray | None = None,
     ) -> Recalibration:
         """Fit the corrections to rows that the models were not trained on.
@@ -112,7 +113,9 @@ class Recalibration:
             {name: _fit_one(groups[name], features, targets[name], share) for name in groups},
         )
 
-    def apply(self, p_y: FloatArray, p_group: Mapping[str, FloatArray]) -> tuple[FloatArray, dict[str, FloatArray]]:
+    def apply(
+        self, p_y: FloatArray, p_group: Mapping[AttributeKey, FloatArray]
+    ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         """Return the corrected probabilities, in the same shapes."""
         label, groups = _columns(p_y, p_group)
         standard = (_log_ratios(label, groups) - self.centre) / self.scale
@@ -130,13 +133,15 @@ def product_pairs(n_scores: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return first, second
 
 
-def _columns(p_y: FloatArray, p_group: Mapping[str, FloatArray]) -> tuple[FloatArray, dict[str, FloatArray]]:
+def _columns(
+    p_y: FloatArray, p_group: Mapping[AttributeKey, FloatArray]
+) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
     """Return every model's probabilities as a table of classes, none of them certain."""
     tables = {name: np.maximum(array.reshape(len(array), -1), FLOOR) for name, array in p_group.items()}
     return np.maximum(np.column_stack([1.0 - p_y, p_y]), FLOOR), tables
 
 
-def _log_ratios(label: FloatArray, groups: Mapping[str, FloatArray]) -> FloatArray:
+def _log_ratios(label: FloatArray, groups: Mapping[AttributeKey, FloatArray]) -> FloatArray:
     logs = [np.log(table) for table in (label, *groups.values())]
     return np.column_stack([log[:, 1:] - log[:, :1] for log in logs])
 

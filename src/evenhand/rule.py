@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
-from evenhand.criteria import Criterion, Event, Groups, resolve, write_out
+from evenhand.criteria import AttributeKey, Criterion, Event, Groups, resolve, write_out
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_float_array, read_probabilities
 from evenhand.search import _kernels
@@ -47,7 +47,7 @@ class LinearForm:
 
     intercept: float
     slope: float
-    columns: dict[str, FloatArray]
+    columns: dict[AttributeKey, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class Rule:
     Parameters
     ----------
     groups : dict of tuples
-        The groups of each attribute, in the order of the probability columns.
+        The groups of each attribute, in the order of the probability columns. The key is the attribute's name, or the
+        :class:`~evenhand.Intersection` of a crossed one.
     events : tuple of Event
         The events whose rates the rule's constraints compare.
     priors : tuple of float
@@ -132,7 +133,7 @@ class Rule:
     array([1, 0])
     """
 
-    groups: Mapping[str, tuple[Hashable, ...]] = field(hash=False)
+    groups: Groups = field(hash=False)
     events: tuple[Event, ...]
     priors: tuple[float, ...]
     terms: tuple[Term, ...]
@@ -144,7 +145,8 @@ class Rule:
     solution: Solution | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", {name: tuple(members) for name, members in self.groups.items()})
+        groups = {scores.attribute_key(name): tuple(members) for name, members in self.groups.items()}
+        object.__setattr__(self, "groups", groups)
         if len(self.priors) != len(self.events):
             raise InputError(
                 f"A rule needs one prior for each of its {len(self.events)} events; got {len(self.priors)}."
@@ -168,7 +170,7 @@ class Rule:
         cls,
         criterion: str | Criterion,
         *,
-        groups: Mapping[str, Sequence[Hashable]],
+        groups: Mapping[Any, Sequence[Hashable]],
         priors: Any,
         z: ArrayLike,
         classes: tuple[Hashable, Hashable] = (0, 1),
@@ -180,7 +182,7 @@ class Rule:
         ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute.
         """
         criterion = resolve(criterion)
-        members = {name: tuple(values) for name, values in groups.items()}
+        members = scores.group_members(groups, criterion.intersections)
         system = write_out(criterion, members)
         weights = as_float_array(z, "z").reshape(-1)
         if len(weights) != len(system.contrasts):
@@ -190,7 +192,7 @@ class Rule:
             events=system.events,
             priors=tuple(map(float, event_priors(priors, system.events, members))),
             terms=tuple(
-                Term(term_name(row, system.events), tuple(map(float, row)), float(weight))
+                Term(term_name(row, system.names), tuple(map(float, row)), float(weight))
                 for row, weight in zip(system.contrasts, weights, strict=True)
             ),
             classes=classes,
@@ -218,8 +220,8 @@ class Rule:
         return any(event.label is not None for event in self.events)
 
     @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes whose probabilities the rule needs."""
+    def attributes(self) -> tuple[AttributeKey, ...]:
+        """The attributes whose probabilities the rule needs: names, and an Intersection for each crossed one."""
         return tuple(dict.fromkeys(event.attribute for event in self.events if event.attribute is not None))
 
     @property
@@ -229,7 +231,7 @@ class Rule:
             raise AttributeError("This rule was not learnt by a search, so it has no solution_.")
         return self.solution
 
-    def linear_form(self, *, joint: bool | Mapping[str, bool] | None = None) -> LinearForm:
+    def linear_form(self, *, joint: bool | Mapping[AttributeKey, bool] | None = None) -> LinearForm:
         """Return the rule as one linear expression over the probability columns.
 
         ``joint`` says whether an attribute's columns are p(Y, A | x) or p(A | x); the default is what is needed.
@@ -238,7 +240,7 @@ class Rule:
         """
         false_positive, false_negative = self.costs
         intercept = -false_positive
-        columns: dict[str, FloatArray] = {}
+        columns: dict[AttributeKey, FloatArray] = {}
         for name in self.attributes:
             is_joint = joint.get(name) if isinstance(joint, Mapping) else joint
             shape = (
@@ -280,7 +282,9 @@ class Rule:
             self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
         return out
 
-    def _evaluate(self, form: LinearForm, p: FloatArray, columns: Mapping[str, FloatArray], out: FloatArray) -> int:
+    def _evaluate(
+        self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: FloatArray
+    ) -> int:
         """Fill ``out`` with the fair margins; return the first row that is not made of probabilities, or -1."""
 
         def part(start: int, stop: int) -> int:
@@ -360,7 +364,8 @@ class Rule:
         p_group : dict, or dict of dicts by attribute
             The column of each group, or of each pair (label, group) where the rule needs p(Y, A | x).
         dialect : {"ansi", "bigquery", "duckdb", "postgres", "spark", "sqlite"}, default="ansi"
-            How numbers and names are spelt.
+            How numbers, names and texts are spelt. "ansi" follows the standard, in which a backslash is a sign like
+            any other; an engine that reads it as an escape needs its own dialect.
         output : {"decision", "margin"}, default="decision"
             The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
             probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
@@ -387,17 +392,17 @@ class Rule:
     def _needed_groups(self) -> Groups:
         return {name: self.groups[name] for name in self.attributes}
 
-    def _read(self, p_y: ArrayLike, p_group: Any) -> dict[str, FloatArray]:
+    def _read(self, p_y: ArrayLike, p_group: Any) -> dict[AttributeKey, FloatArray]:
         p = read_probabilities(p_y, "p_y", shape=(None,))
         groups = self._needed_groups()
         if not groups:
             return {}
         if p_group is None:
             raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(groups)!r}.")
-        return scores.read_group_probabilities(p_group, groups, len(p))
+        return scores.read_group_probabilities(p_group, groups, len(p), known=self.groups)
 
 
-def _plain_columns(p_group: Any, groups: Groups, n_rows: int) -> dict[str, FloatArray] | None:
+def _plain_columns(p_group: Any, groups: Groups, n_rows: int) -> dict[AttributeKey, FloatArray] | None:
     """Return the arrays as they are where they are plainly right, so that large input is read only once."""
     given = p_group if isinstance(p_group, Mapping) else dict.fromkeys(groups, p_group) if len(groups) == 1 else {}
     found = {}
@@ -422,8 +427,8 @@ def class_array(classes: tuple[Hashable, Hashable]) -> NDArray[Any]:
     return array
 
 
-def term_name(coefficients: FloatArray, events: Sequence[Event]) -> str:
-    """Return a contrast in words: ``rate(sex=F) - rate(sex=M)``."""
+def term_name(coefficients: FloatArray, events: Sequence[str]) -> str:
+    """Return a contrast in words, from those for the events: ``rate(sex=F) - rate(sex=M)``."""
     text = ""
     for coefficient, event in zip(coefficients, events, strict=True):
         if coefficient == 0.0:
@@ -443,6 +448,7 @@ def event_priors(priors: Any, events: Sequence[Event], groups: Groups, *, comple
         if len(groups) != 1:
             raise InputError(f"priors must be a dict with an array for each of the attributes {list(groups)!r}.")
         priors = {next(iter(groups)): priors}
+    priors = scores.by_attribute(priors, groups, "priors")
     found = np.ones(len(events))
     for j, event in enumerate(events):
         if event.attribute is None:
@@ -458,7 +464,7 @@ def event_priors(priors: Any, events: Sequence[Event], groups: Groups, *, comple
         if array.sum() > 1.0 + PRIOR_SLACK or (complete and array.sum() < 1.0 - PRIOR_SLACK):
             raise InputError(f"priors of {event.attribute!r} must sum to 1; they sum to {array.sum():.6g}.")
         columns = scores.event_columns(event, groups, joint=array.ndim == 2)
-        found[j] = array.reshape(-1)[columns].sum()
+        found[j] = min(array.reshape(-1)[columns].sum(), 1.0)
         if found[j] <= 0.0:
             raise InputError(f"The prior of {event} is 0: a group that never occurs has no rate.")
     return found

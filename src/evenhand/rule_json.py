@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evenhand import criteria
-from evenhand.criteria import Event
+from evenhand.criteria import AttributeKey, Event, Intersection, display_names
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.search.problem import Solution
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from evenhand.rule import Rule
 
 FORMAT = "evenhand-rule"
-VERSION = 1
+VERSION = 2
 LARGEST = 1_000_000
+# Version 2 has "crossed": what each crossed attribute is made of. A rule without any is written as version 1.
 _FIELDS = {
     "format", "version", "decision", "labels", "costs", "groups", "events", "terms", "criterion", "tolerance",
     "learned_from", "solution",
@@ -32,16 +33,19 @@ _DECISION = (
 
 def write(rule: Rule) -> str:
     """Return the rule as JSON text."""
+    shown = display_names(rule.groups)
+    crossed = {text: list(name.attributes) for name, text in shown.items() if isinstance(name, Intersection)}
     data = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if crossed else 1,
         "decision": _DECISION,
         "labels": {"negative": _encode(rule.classes[0]), "positive": _encode(rule.classes[1])},
         "costs": {"false_positive": rule.costs[0], "false_negative": rule.costs[1]},
-        "groups": {name: [_encode(group) for group in members] for name, members in rule.groups.items()},
+        "groups": {shown[name]: [_encode(group) for group in members] for name, members in rule.groups.items()},
+        **({"crossed": crossed} if crossed else {}),
         "events": [
             {
-                "attribute": event.attribute,
+                "attribute": None if event.attribute is None else shown[event.attribute],
                 "group": None if event.attribute is None else _encode(event.group),
                 "label": event.label,
                 "prior": prior,
@@ -89,7 +93,7 @@ def read(text: str) -> Rule:
 def _build(data: Mapping[str, Any]) -> Rule:
     from evenhand.rule import Rule, Term
 
-    if stray := sorted(data.keys() - _FIELDS):
+    if stray := sorted(data.keys() - _FIELDS - ({"crossed"} if data["version"] > 1 else set())):
         raise RuleFormatError(f"The rule has the unknown field {stray[0]!r}.")
     if absent := sorted(_FIELDS - data.keys()):
         raise RuleFormatError(f"The rule lacks the field {absent[0]!r}.")
@@ -102,9 +106,11 @@ def _build(data: Mapping[str, Any]) -> Rule:
     for name, members in data["groups"].items():
         if not isinstance(members, list):
             raise RuleFormatError(f"The rule's groups of {name!r} must be a list.")
+    criterion = None if data["criterion"] is None else criteria.from_dict(data["criterion"])
+    keys = _keys(data, criterion)
     events = tuple(
         Event(
-            _text_or_none(entry["attribute"]),
+            _key(entry["attribute"], keys),
             None if entry["attribute"] is None else _decode(entry["group"]),
             _label(entry["label"]),
         )
@@ -114,9 +120,8 @@ def _build(data: Mapping[str, Any]) -> Rule:
         Term(str(entry["name"]), tuple(_number(c) for c in entry["coefficients"]), _number(entry["z"]))
         for entry in data["terms"]
     )
-    criterion = None if data["criterion"] is None else criteria.from_dict(data["criterion"])
     rule = Rule(
-        groups={str(name): tuple(_decode(group) for group in members) for name, members in data["groups"].items()},
+        groups={keys[name]: tuple(_decode(group) for group in members) for name, members in data["groups"].items()},
         events=events,
         priors=tuple(_number(entry["prior"]) for entry in data["events"]),
         terms=terms,
@@ -196,9 +201,31 @@ def _label(value: Any) -> int | None:
     raise RuleFormatError(f"An event's label must be 0, 1 or null; got {value!r}.")
 
 
-def _text_or_none(value: Any) -> str | None:
+def _keys(data: Mapping[str, Any], criterion: criteria.Criterion | None) -> dict[str, AttributeKey]:
+    """Return the attribute that each text of a rule stands for.
+
+    Version 1 did not say which attributes are crossed: they are those that its criterion crosses.
+    """
+    if data["version"] > 1:
+        listed = data.get("crossed", {})
+        if not isinstance(listed, Mapping) or not all(isinstance(parts, list) for parts in listed.values()):
+            raise RuleFormatError("The rule's 'crossed' must be an object of lists.")
+        if stray := sorted(listed.keys() - data["groups"].keys()):
+            raise RuleFormatError(f"The rule's crossed attribute {stray[0]!r} has no groups.")
+        if not all(isinstance(name, str) for parts in listed.values() for name in parts):
+            raise RuleFormatError("The rule's crossed attributes must be made of names.")
+        crossed = {text: Intersection(*parts) for text, parts in listed.items()}
+    else:
+        crossed = {} if criterion is None else {key.name: key for key in criterion.intersections}
+    keys: dict[str, AttributeKey] = {text: crossed.get(text, text) for text in data["groups"]}
+    if len(set(keys.values())) != len(keys):
+        raise RuleFormatError("The rule names a crossed attribute twice.")
+    return keys
+
+
+def _key(value: Any, keys: Mapping[str, AttributeKey]) -> AttributeKey | None:
     if value is None or isinstance(value, str):
-        return value
+        return None if value is None else keys.get(value, value)
     raise RuleFormatError(f"An event's attribute must be text or null; got {value!r}.")
 
 

@@ -15,8 +15,10 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from evenhand._compat import num_samples, safe_indexing
+from evenhand.criteria import AttributeKey
 from evenhand.errors import InputError
 from evenhand.inputs import DROP_MISSING, Attribute, FloatArray, as_column, lazy_error, read_sensitive, read_weights
+from evenhand.plausibility import check_same_index
 
 Rows = NDArray[np.intp]
 
@@ -29,7 +31,7 @@ class Sample:
     y: NDArray[Any]
     classes: NDArray[Any]
     positive_index: int
-    attributes: dict[str, Attribute]
+    attributes: dict[AttributeKey, Attribute]
     weight: FloatArray | None
 
     def __len__(self) -> int:
@@ -60,6 +62,7 @@ class Sample:
 
 def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
     """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
+    check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
     n = num_samples(X)
     labels = read_target(y)
     check_consistent_length(X, labels)
@@ -113,7 +116,7 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
     return int(values.index(pos_label))
 
 
-def read_attributes(sensitive_features: Any, counts: NDArray[np.bool_]) -> dict[str, Attribute]:
+def read_attributes(sensitive_features: Any, counts: NDArray[np.bool_]) -> dict[AttributeKey, Attribute]:
     """Return the sensitive attributes by name; a row that counts and whose group is not known is an error.
 
     The groups are those of the rows that count: the code of a group that only other rows have is -1.

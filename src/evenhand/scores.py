@@ -8,18 +8,19 @@ s_k = f_k / eta -> ``bias_score`` k (Eq. bias_score).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from evenhand.criteria import Event, Groups, Intersection
+from evenhand.criteria import AttributeKey, Event, Groups, Intersection
 from evenhand.errors import InputError
 from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, as_float_array, columns_in_order, read_probabilities
 
 SUM_SLACK = 1e-3
 CONTRAST_ROUNDING = 2.0**-40
 Costs = tuple[float, float]
+Value = TypeVar("Value")
 
 
 def read_costs(costs: Any) -> Costs:
@@ -62,16 +63,17 @@ def flat(array: FloatArray) -> FloatArray:
 
 
 def read_group_probabilities(
-    p_group: Any, groups: Groups, n_rows: int, *, what: str = "p_group"
-) -> dict[str, FloatArray]:
+    p_group: Any, groups: Groups, n_rows: int, *, known: Iterable[AttributeKey] = (), what: str = "p_group"
+) -> dict[AttributeKey, FloatArray]:
     """Return p(A|x) of shape (n, G), or p(Y,A|x) of shape (n, 2, G), for each attribute of ``groups``.
 
     A single attribute may be given as a bare array, and for two groups p(A = second group | x) alone is
     enough. A frame whose columns are named after the groups may have them in any order. A crossed attribute's key
-    is its Intersection, the tuple of its names, or ``"first & second"``.
+    is its Intersection, the tuple of its names, or ``"first & second"`` where no attribute among ``groups`` and
+    ``known`` has that name.
     """
     if isinstance(p_group, Mapping):
-        given = {attribute_key(key): value for key, value in p_group.items()}
+        given = by_attribute(p_group, [*groups, *known], what)
     elif len(groups) == 1:
         given = {next(iter(groups)): p_group}
     else:
@@ -86,11 +88,43 @@ def read_group_probabilities(
     return found
 
 
-def attribute_key(key: object) -> str:
-    """Return the name that a key of a dict by attribute stands for: a name, a tuple of names, or an Intersection."""
+def attribute_key(key: object) -> AttributeKey:
+    """Return the attribute that a key stands for by its type: a name, or a tuple of names or an Intersection."""
     if isinstance(key, Intersection):
-        return key.name
-    return Intersection(*key).name if isinstance(key, tuple) else str(key)
+        return key
+    return Intersection(*key) if isinstance(key, tuple) else str(key)
+
+
+def by_attribute(given: Mapping[Any, Value], known: Iterable[AttributeKey], what: str) -> dict[AttributeKey, Value]:
+    """Return a caller's dict by attribute under the keys that are known.
+
+    A text that is no known name stands for the known crossed attribute that it shows, unless that has its own value.
+    """
+    found: dict[AttributeKey, Value] = {}
+    for key, value in given.items():
+        name = attribute_key(key)
+        if name in found:
+            raise InputError(f"{what} has the attribute {name!r} twice: {list(given)!r}.")
+        found[name] = value
+    keys = list(dict.fromkeys(known))
+    for text in [name for name in found if isinstance(name, str) and name not in keys]:
+        meant = [key for key in keys if isinstance(key, Intersection) and key.name == text and key not in found]
+        if len(meant) > 1:
+            raise InputError(f"{what} has {text!r}, which may be any of {meant!r}: use one of these as the key.")
+        if meant:
+            found[meant[0]] = found.pop(text)
+    return found
+
+
+def group_members(groups: Mapping[Any, Iterable[Hashable]], crossed: Iterable[Intersection]) -> Groups:
+    """Return a caller's groups by attribute; a text stands for a crossed attribute only if its groups are tuples."""
+    members = {name: tuple(values) for name, values in groups.items()}
+    shown = [
+        key
+        for key in crossed
+        if all(isinstance(group, tuple) and len(group) == len(key.attributes) for group in members.get(key.name, ()))
+    ]
+    return by_attribute(members, shown, "groups")
 
 
 def _read_one_attribute(values: Any, members: Sequence[Hashable], n_rows: int, what: str) -> FloatArray:
@@ -113,7 +147,9 @@ def _read_one_attribute(values: Any, members: Sequence[Hashable], n_rows: int, w
     return array
 
 
-def posteriors(events: Sequence[Event], groups: Groups, p_group: Mapping[str, FloatArray], n_rows: int) -> FloatArray:
+def posteriors(
+    events: Sequence[Event], groups: Groups, p_group: Mapping[AttributeKey, FloatArray], n_rows: int
+) -> FloatArray:
     """Return p(e | x) for each row and event, of shape (n, events)."""
     found = np.ones((n_rows, len(events)))
     for j, event in enumerate(events):

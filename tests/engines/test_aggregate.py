@@ -187,7 +187,7 @@ def with_column(name, values):
 @pytest.mark.parametrize(
     "write",
     [
-        hostile(lambda t, h: (t, {**h, "version": 2})),
+        hostile(lambda t, h: (t, {**h, "version": 3})),
         hostile(lambda t, h: (t, {**h, "version": "1"})),
         hostile(lambda t, h: (t, {**h, "format": "other"})),
         hostile(lambda t, h: (t, {**h, "level": 13})),

@@ -66,7 +66,7 @@ def test_crossed_attributes_are_learnt_by_an_engine(engine, rows, tmp_path, spar
     scores = [part for name in list(cells)[:-1] for part in ("--group-score", f"{name}={name}")]
     assert main(["fit", str(table), *given, *scores]) == 0, capsys.readouterr().err
     learned = eh.Rule.from_json(rule.read_text())
-    assert learned.attributes == ("sex & region",)
+    assert learned.attributes == (eh.Intersection("sex", "region"),)
     output = tmp_path / "out.parquet"
     assert main(["apply", str(rule), str(table), "-o", str(output), "--engine", engine]) == 0
     decided = pq.read_table(output)

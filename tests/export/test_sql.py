@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 import evenhand as eh
 from evenhand.errors import InputError
 from evenhand.export.sql import DIALECTS
+from scored_rows import decide_by, hostile_texts
 
-NAMES = ["p", "select", "a b", 'quo"te', "back`tick", "semi;colon", "x'y", "ünï", "-- comment", "1st"]
+NAMES = [
+    "p", "select", "a b", 'quo"te', "back`tick", "semi;colon", "x'y", "ünï", "-- comment", "1st",
+    "back\\slash", "ends\\", "new\nline", '\\"',
+]  # fmt: skip
 
 
 def run(expression, names, columns):
@@ -119,9 +123,53 @@ def test_every_dialect_quotes_a_hostile_name(dialect):
         ({"p_group": {"race": {"a": "b"}}}, "no columns for the attribute 'sex'"),
         ({"p_y": ""}, "cannot be the name"),
         ({"p_y": "a\x00b"}, "cannot be the name"),
+        ({"p_y": "half a pair \ud800"}, "cannot be the name"),
+        ({"p_y": 3}, "cannot be the name"),
+        ({"p_y": "${env:HOME}", "dialect": "spark"}, "rename the column"),
     ],
 )
 def test_what_cannot_be_written_is_refused(options, message):
     rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
     with pytest.raises(InputError, match=message):
         rule.to_sql(**{"p_y": "p", "p_group": {"F": "f", "M": "m"}, **options})
+
+
+@settings(max_examples=60)
+@given(labels=st.lists(hostile_texts(), min_size=2, max_size=2, unique=True))
+def test_sqlite_gives_back_every_label_that_can_be_written(labels):
+    assert run(decide_by(labels, "sqlite"), ["p", "f", "m"], np.array([[0.1, 0.9], [0.5, 0.5], [0.5, 0.5]])) == labels
+
+
+def read_bigquery_literal(text):
+    """Return what a quoted BigQuery text stands for, by the rules of its manual; it ends where the text ends."""
+    mark, found, signs = text[0], "", iter(text[1:-1])
+    assert text[-1] == mark
+    for sign in signs:
+        assert sign not in (mark, "\n", "\r")
+        if sign == "\\":
+            sign = {"n": "\n", "r": "\r", "\\": "\\", "'": "'", "`": "`"}[next(signs)]
+        found += sign
+    return found
+
+
+@settings(max_examples=60)
+@given(text=hostile_texts())
+def test_bigquery_texts_and_names_read_back(text):
+    spelling = DIALECTS["bigquery"]
+    assert read_bigquery_literal(spelling.label(text)) == text
+    if text:
+        assert read_bigquery_literal(spelling.name(text)) == text
+
+
+def test_postgres_literals_do_not_depend_on_its_settings():
+    spelling = DIALECTS["postgres"]
+    assert spelling.label("it's") == "'it''s'"
+    assert spelling.label("x\\' OR 1=1 -- ") == "E'x\\\\'' OR 1=1 -- '"
+    assert spelling.name('a"b\\') == '"a""b\\"'
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("label", ["a\x00b", "half a pair \ud800", float("nan"), float("inf"), None, b"yes", (1, 2)])
+def test_labels_that_no_engine_can_hold_are_refused(dialect, label):
+    with pytest.raises(InputError, match="cannot be written in SQL"):
+        decide_by(["no", label], dialect)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenhand as eh
+from scored_rows import HOSTILE, decide_by, hostile_texts
 
 NAMES = [
     "p",
@@ -25,6 +28,10 @@ NAMES = [
     "{df}",
     "$1",
     "a.b",
+    "back\\slash",
+    "ends in \\",
+    "\\`",
+    "new\nline",
 ]
 CRITERIA = ("dp", "eo", "eop")
 
@@ -57,7 +64,7 @@ def test_duckdb_decides_every_row_as_python_does(seed, names, criterion):
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_spark_decides_every_row_as_python_does(spark, criterion):
-    for seed, start in enumerate((0, 4, 8)):
+    for seed, start in enumerate((0, 4, 8, 12)):
         rule, table, spelling, p, joint = random_case(seed, NAMES[start : start + 5], criterion)
         texts = [rule.to_sql(**spelling, dialect="spark", output=output) for output in ("margin", "decision")]
         frame = spark.createDataFrame(table)
@@ -116,3 +123,24 @@ def test_crossed_groups_are_no_pairs_of_label_and_group():
     assert (
         duckdb.from_arrow(table).project(f"{text} AS c").fetchnumpy()["c"] == rule.decision_function(p, joint)
     ).all()
+
+
+@settings(max_examples=60)
+@given(labels=st.lists(hostile_texts(), min_size=2, max_size=2, unique=True))
+def test_duckdb_gives_back_every_label_that_can_be_written(labels):
+    rows = duckdb.from_arrow(pa.table({"p": [0.1, 0.9], "f": [0.5, 0.5], "m": [0.5, 0.5]}))
+    assert [row[0] for row in rows.project(f"{decide_by(labels, 'duckdb')} AS c").fetchall()] == labels
+
+
+@pytest.mark.parametrize("escaped", ["false", "true"])
+def test_spark_gives_back_every_label_whatever_its_settings_are(spark, escaped):
+    rows = spark.createDataFrame(pa.table({"p": [0.1, 0.9], "f": [0.5, 0.5], "m": [0.5, 0.5]}))
+    rows.createOrReplaceTempView("hostile_rows")
+    spark.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
+    try:
+        for first, second in itertools.pairwise(HOSTILE):
+            text = decide_by([first, second], "spark")
+            for found in (rows.selectExpr(f"{text} AS c"), spark.sql(f"SELECT {text} AS c FROM hostile_rows")):
+                assert [row[0] for row in found.collect()] == [first, second]
+    finally:
+        spark.conf.unset("spark.sql.parser.escapedStringLiterals")

@@ -16,6 +16,7 @@ from evenhand.criteria import Criterion, resolve
 from evenhand.errors import InputError
 from evenhand.inputs import DROP_MISSING, read_sensitive
 from evenhand.models._labels import read_targets
+from evenhand.plausibility import check_same_index
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -29,6 +30,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, y: Any, sensitive_features: Any) -> tuple[Codes, Codes]:
         """Set ``classes_`` and ``groups_``; return each row's label (1: positive) and group as codes."""
+        check_same_index({"y": y, "sensitive_features": sensitive_features})
         targets = read_targets(y, _length(y))
         if len(targets.classes) != 1 or len(targets.classes[0]) != 2:
             found = [len(classes) for classes in targets.classes]
@@ -106,7 +108,7 @@ def _read_groups(
     attributes = read_sensitive(sensitive_features, n_rows, groups=groups, remedy=DROP_MISSING)
     if len(attributes) != 1:
         raise InputError(
-            f"this baseline compares the groups of one attribute; got {sorted(attributes)}: "
+            f"this baseline compares the groups of one attribute; got {sorted(map(str, attributes))}: "
             "pass one column, or one column of their combinations."
         )
     (attribute,) = attributes.values()

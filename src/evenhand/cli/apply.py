@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from evenhand.cli.columns import GroupColumns
+    from evenhand.criteria import AttributeKey
     from evenhand.rule import Rule
     from evenhand.tables import Source
 
@@ -118,7 +119,7 @@ class Named:
     """The columns of a table that hold the probabilities a rule needs."""
 
     score: str
-    groups: dict[str, GroupColumns]
+    groups: dict[AttributeKey, GroupColumns]
 
     def needed(self) -> list[str]:
         """Return the names, each once."""
@@ -132,7 +133,7 @@ def which_columns(
     from evenhand.cli.columns import match_columns, remembered_columns
     from evenhand.errors import InputError
 
-    remembered, groups = remembered_columns(rule.learned_from)
+    remembered, groups = remembered_columns(rule)
     needed = {name: rule.groups[name] for name in rule.attributes}
     if group_score or joint_score:
         groups = match_columns(group_score, joint_score, needed, rule.classes, source.names)

@@ -26,7 +26,7 @@ def apply_classifier(path: Path, file: Path, output: Path, *, prefix: str, keep:
     tables.format_of(output)
     features = Features.remembered(fair.rule_.learned_from)
     names = features.names if features is not None else _feature_names(fair, path)
-    groups = tuple(fair.held_out_.groups) if fair.sensitive_at_predict else ()
+    groups = tuple(map(str, fair.held_out_.groups)) if fair.sensitive_at_predict else ()
     needed = list(dict.fromkeys([*names, *groups]))
     tables.open_table(file).check_columns(needed)
     source = tables.open_table(

@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenhand import tables
-from evenhand.criteria import Criterion, write_out
+from evenhand.criteria import AttributeKey, Criterion, Groups, display_names, write_out
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, check_group_count, cross_attributes, factorize, read_labels, read_sensitive
+from evenhand.inputs import (
+    FloatArray,
+    check_group_count,
+    cross_attributes,
+    factorize,
+    group_texts,
+    read_labels,
+    read_sensitive,
+)
+from evenhand.remembered import recall, remember
 
-Groups = Mapping[str, tuple[Hashable, ...]]
-Cell = tuple[str, int | None, int]
+if TYPE_CHECKING:
+    from evenhand.rule import Rule
+
+Cell = tuple[AttributeKey, int | None, int]
 REST_SLACK = 1e-3
 
 
@@ -30,7 +41,7 @@ class GroupColumns:
     joint: bool
     columns: tuple[str | None, ...]
 
-    def stack(self, read: Mapping[str, FloatArray], attribute: str) -> FloatArray:
+    def stack(self, read: Mapping[str, FloatArray], attribute: AttributeKey) -> FloatArray:
         """Return the probabilities of shape (n, G) or (n, 2, G)."""
         n = len(next(iter(read.values())))
         array = np.empty((n, len(self.columns)))
@@ -53,10 +64,6 @@ class GroupColumns:
         """Return the names of the columns that are read."""
         return [name for name in self.columns if name is not None]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for a rule's ``learned_from``."""
-        return {"kind": "joint" if self.joint else "group", "columns": list(self.columns)}
-
 
 @dataclass(frozen=True, eq=False)
 class Scored:
@@ -64,9 +71,9 @@ class Scored:
 
     y: NDArray[Any] | None
     sensitive: dict[str, NDArray[Any]]
-    groups: dict[str, tuple[Hashable, ...]]
+    groups: dict[AttributeKey, tuple[Hashable, ...]]
     p_y: FloatArray
-    p_group: dict[str, FloatArray]
+    p_group: dict[AttributeKey, FloatArray]
     weight: FloatArray | None
     pos_label: Hashable
     columns: dict[str, Any]
@@ -126,7 +133,9 @@ def read_scored(
     """
     table, y, positive, columns = read_truth(path, label, sensitive, [score, weight], pos_label)
     assert y is not None
-    groups = {name: factorize(values, f"the column {name!r}")[0] for name, values in columns.items()}
+    groups: dict[AttributeKey, tuple[Hashable, ...]] = {
+        name: factorize(values, f"the column {name!r}")[0] for name, values in columns.items()
+    }
     for name, members in groups.items():
         check_group_count(len(members), len(y), f"The column {name!r}")
     classes = read_labels(y, positive)[1]
@@ -144,7 +153,7 @@ def read_scored(
         p_group={name: entry.stack(read, name) for name, entry in found.items()},
         weight=None if weight is None else tables.numbers_of(table, weight),
         pos_label=positive,
-        columns={"score": score, "groups": {name: entry.to_dict() for name, entry in found.items()}},
+        columns=remember(score, {name: (entry.joint, entry.columns) for name, entry in found.items()}),
     )
 
 
@@ -154,7 +163,7 @@ def _spoken_of(criterion: Criterion, groups: Groups, columns: Mapping[str, NDArr
     if criterion.intersections:
         attributes = read_sensitive(columns, n, missing="ignore")
         for crossed in criterion.intersections:
-            members[crossed.name] = cross_attributes(attributes, crossed.attributes).groups
+            members[crossed] = cross_attributes(attributes, crossed).groups
     events = write_out(criterion, members).events
     return {name: members[name] for name in dict.fromkeys(e.attribute for e in events if e.attribute is not None)}
 
@@ -165,14 +174,14 @@ def match_columns(
     groups: Groups,
     classes: tuple[Hashable, Hashable],
     names: Iterable[str],
-) -> dict[str, GroupColumns]:
+) -> dict[AttributeKey, GroupColumns]:
     """Return the columns of each attribute's probabilities, from ``GROUP=COLUMN`` and ``LABEL,GROUP=COLUMN``.
 
     A group that two attributes share is written ``ATTRIBUTE:GROUP``. Signs such as "=" and "," inside a name
     do no harm: what is meant is looked up among the groups, labels and columns that there are.
     """
     listed = tuple(names)
-    given: dict[str, dict[bool, dict[int, str]]] = {name: {False: {}, True: {}} for name in groups}
+    given: dict[AttributeKey, dict[bool, dict[int, str]]] = {name: {False: {}, True: {}} for name in groups}
     for option, texts, joint in (("--group-score", group_score, False), ("--joint-score", joint_score, True)):
         spellings = _spellings(groups, classes if joint else None)
         for text in texts:
@@ -189,12 +198,12 @@ def match_columns(
 
 def _spellings(groups: Groups, classes: tuple[Hashable, Hashable] | None) -> dict[str, list[Cell]]:
     found: dict[str, list[Cell]] = {}
+    shown = display_names(groups)
     for attribute, members in groups.items():
-        for index, group in enumerate(members):
-            name = " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+        for index, name in enumerate(group_texts(members)):
             cells = [(None, name)] if classes is None else [(k, f"{classes[k]},{name}") for k in (0, 1)]
             for label, text in cells:
-                for spelling in (text, f"{attribute}:{text}"):
+                for spelling in (text, f"{shown[attribute]}:{text}"):
                     found.setdefault(spelling, []).append((attribute, label, index))
     return found
 
@@ -211,7 +220,7 @@ def _match(text: str, option: str, spellings: Mapping[str, list[Cell]], names: S
     if not matched:
         raise InputError(f"{option} {text!r}: there is no column {known[0][1]!r}. {tables.nearest(known[0][1], names)}")
     cells, column = matched[0]
-    if len(matched) > 1 or len({cell[0] for cell in cells}) > 1:
+    if len(matched) > 1 or len(set(cells)) > 1:
         raise InputError(f"{option} {text!r} can be read in two ways: write ATTRIBUTE:{shape}.")
     if list(names).count(column) > 1:
         raise InputError(f"{option} {text!r}: there are several columns called {column!r}.")
@@ -219,7 +228,7 @@ def _match(text: str, option: str, spellings: Mapping[str, list[Cell]], names: S
 
 
 def _complete(
-    attribute: str,
+    attribute: AttributeKey,
     given: Mapping[bool, Mapping[int, str]],
     members: Sequence[Hashable],
     classes: Sequence[Hashable],
@@ -232,7 +241,7 @@ def _complete(
     absent = [place for place in range(size) if place not in cells]
     if len(absent) > 1 or not cells:
         option, n = "--joint-score" if joint else "--group-score", len(members)
-        names = [" & ".join(map(str, group)) if isinstance(group, tuple) else str(group) for group in members]
+        names = group_texts(members)
         wanted = [
             f"{option} '{f'{classes[place // n]},' if joint else ''}{names[place % n]}=COLUMN'" for place in absent
         ]
@@ -248,16 +257,13 @@ def _complete(
     return GroupColumns(joint, tuple(cells.get(place) for place in range(size)))
 
 
-def remembered_columns(learned_from: Mapping[str, Any]) -> tuple[str | None, dict[str, GroupColumns]]:
+def remembered_columns(rule: Rule) -> tuple[str | None, dict[AttributeKey, GroupColumns]]:
     """Return the column of the score and those of the groups that ``fit`` wrote into a rule."""
-    columns = learned_from.get("columns")
-    if not isinstance(columns, Mapping) or not isinstance(columns.get("score"), str):
-        return None, {}
+    score, entries = recall(rule.learned_from, rule.groups)
     found = {}
-    entries = columns.get("groups")
-    for name, entry in entries.items() if isinstance(entries, Mapping) else ():
+    for name, entry in entries.items():
         listed = entry.get("columns") if isinstance(entry, Mapping) else None
         if not isinstance(listed, list) or not all(column is None or isinstance(column, str) for column in listed):
             raise InputError("The rule's columns cannot be read: give --score, and --group-score or --joint-score.")
-        found[str(name)] = GroupColumns(entry.get("kind") == "joint", tuple(listed))
-    return columns["score"], found
+        found[name] = GroupColumns(entry.get("kind") == "joint", tuple(listed))
+    return score, found

@@ -45,7 +45,7 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
     >>> parse("minimum_rate:tpr:0.7@sex")
     MinimumRate(attribute='sex', tolerance=None, rate='tpr', floor=0.7)
     >>> parse("dp:0.02@sex,race", ["sex", "race"]).attribute
-    Intersection(attributes=('sex', 'race'))
+    Intersection('sex', 'race')
     """
     head, at, where = text.partition("@")
     name, colon, value = (part.strip() for part in head.partition(":"))

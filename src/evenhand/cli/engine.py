@@ -15,7 +15,7 @@ import numpy as np
 
 from evenhand import tables
 from evenhand.cli.columns import GroupColumns, match_columns, positive_label
-from evenhand.criteria import Criterion, write_out
+from evenhand.criteria import AttributeKey, Criterion, Groups, write_out
 from evenhand.engines.recount import places
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, MissingExtraError
@@ -43,7 +43,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -
     negative = [label for label in labels if label != positive]
     if len(negative) != 1:
         raise InputError(f"The column {columns.label!r} must have two values; it has {labels[:6]!r}.")
-    groups = {attribute: values_of(source, attribute) for attribute in columns.sensitive}
+    groups: dict[AttributeKey, tuple[Hashable, ...]] = {name: values_of(source, name) for name in columns.sensitive}
     for attribute, members in groups.items():
         if len(members) > MOST_GROUPS:
             raise InputError(
@@ -51,7 +51,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -
                 " identifier, not like groups. Bin it first."
             )
     for crossed in criterion.intersections:
-        groups[crossed.name] = combinations_of(source, crossed.attributes)
+        groups[crossed] = combinations_of(source, crossed.attributes)
     classes = (negative[0], positive)
     events = write_out(criterion, groups).events
     needed = {event.attribute: groups[event.attribute] for event in events if event.attribute is not None}
@@ -159,10 +159,10 @@ def _session() -> Any:
 
 
 def _cells(
-    found: Mapping[str, GroupColumns], groups: Mapping[str, Sequence[Hashable]], classes: tuple[Hashable, Hashable]
-) -> dict[str, dict[Hashable, str | None]]:
+    found: Mapping[AttributeKey, GroupColumns], groups: Groups, classes: tuple[Hashable, Hashable]
+) -> dict[AttributeKey, dict[Hashable, str | None]]:
     return {
-        name: dict(zip(places(tuple(groups[name]), classes, entry.joint), entry.columns, strict=True))
+        name: dict(zip(places(groups[name], classes, entry.joint), entry.columns, strict=True))
         for name, entry in found.items()
     }
 

@@ -18,8 +18,9 @@ the rule's accuracy, and their share of an event that of the event's rate: :meth
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import Criterion
+from evenhand.criteria import AttributeKey, Criterion, Intersection
 from evenhand.engines.counter import check_level
 from evenhand.engines.schema import DEVIATIONS, FINEST, POSITIVE, Schema, Words
 from evenhand.errors import InputError
@@ -75,8 +76,8 @@ class Aggregate:
     >>> both == arrow.aggregate(scores, **columns), both.n_rows
     (True, 4000)
     >>> rule = both.learn_rule("demographic_parity", tolerance=0.02)
-    >>> rule.solution_.status
-    'optimal'
+    >>> rule.solution_.status, rule.learned_from["quantisation"]["gap_on_cells"]
+    ('found', 0.0)
     """
 
     schema: Schema
@@ -166,13 +167,33 @@ class Aggregate:
             words[:, word] |= values << shift
         return Aggregate(schema, self.level, words, self.weight, self.rows)
 
+    def crossing(self, attributes: Iterable[Intersection]) -> Aggregate:
+        """Return the same counts, with crossed attributes that are known by their text alone under what they are.
+
+        Files of version 1 have no more than the text; that its groups are tuples tells it from a column's name.
+        """
+        named = {crossed.name: crossed for crossed in attributes}
+        columns = {name for name, _ in self.schema.observed}
+        taken = {entry.attribute for entry in self.schema.scored}
+        scored = tuple(
+            dataclasses.replace(entry, attribute=crossed)
+            if isinstance(entry.attribute, str)
+            and entry.attribute not in columns
+            and (crossed := named.get(entry.attribute)) is not None
+            and crossed not in taken
+            and all(isinstance(group, tuple) and len(group) == len(crossed.attributes) for group in entry.groups)
+            else entry
+            for entry in self.schema.scored
+        )
+        return self if scored == self.schema.scored else self._under(dataclasses.replace(self.schema, scored=scored))
+
     @cached_property
     def p_y(self) -> FloatArray:
         """P(Y = positive | x) at the midpoint of each cell."""
         return np.minimum(self._floor("s0") + 0.5 * self.step, 1.0)
 
     @cached_property
-    def p_group(self) -> dict[str, FloatArray]:
+    def p_group(self) -> dict[AttributeKey, FloatArray]:
         """The probabilities at the midpoint of each cell: (cells, G) or (cells, 2, G) by attribute."""
         found = {}
         for entry, names in zip(self.schema.scored, self.schema.names, strict=True):
@@ -189,7 +210,7 @@ class Aggregate:
         return np.where(self._floor("s0") < 1.0, 0.5 * self.step, 0.0)
 
     @cached_property
-    def radius_group(self) -> dict[str, FloatArray]:
+    def radius_group(self) -> dict[AttributeKey, FloatArray]:
         """How far any but the last of an attribute's probabilities can be from its cell's midpoint."""
         found = {}
         for entry, names in zip(self.schema.scored, self.schema.names, strict=True):
@@ -243,8 +264,10 @@ class Aggregate:
     ) -> Rule:
         """Learn the most accurate rule that meets a criterion on the cells' midpoints.
 
-        ``rule.solution_`` is about the midpoints. ``rule.learned_from["quantisation"]`` says by how much the
-        utility and each constraint can differ on the rows themselves.
+        ``rule.solution_`` has the utility and the constraints' values on the midpoints. Its status is "found" and its
+        upper bound infinite, since a rule of the rows themselves can be better than every rule of the midpoints.
+        ``rule.learned_from["quantisation"]`` says by how much the utility and each constraint can differ on the rows,
+        and how far from the best rule of the midpoints this one can be (``gap_on_cells``).
 
         Parameters
         ----------
@@ -301,7 +324,7 @@ def _common_schema(first: Schema, second: Schema) -> Schema:
             "These aggregates do not add: they speak of different labels, attributes or columns of probabilities"
             f" ({_described(first)}; {_described(second)})."
         )
-    scored: Mapping[str, tuple[Hashable, ...]] = {entry.attribute: entry.groups for entry in first.scored}
+    scored = {entry.attribute for entry in first.scored}
     observed = tuple(
         (name, groups if name in scored else _union(groups, others))
         for (name, groups), (_, others) in zip(first.observed, second.observed, strict=True)

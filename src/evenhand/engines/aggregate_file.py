@@ -13,13 +13,14 @@ import numpy as np
 
 from evenhand import tables
 from evenhand._version import __version__
+from evenhand.criteria import AttributeKey, Intersection, display_names
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST
 from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema, Scored
 from evenhand.errors import AggregateFormatError, InputError
 
 FORMAT = "evenhand-aggregate"
-VERSION = 1
+VERSION = 2
 KEY = b"evenhand"
 LARGEST_HEADER = 1_000_000
 MOST_CELLS = 1 << 25
@@ -30,10 +31,11 @@ def _columns(schema: Schema) -> dict[str, str]:
     """Return the file's column for each packed field: names for people, in the order of the fields."""
     names = {"flaw": "deviation_class", "label": "label", "s0": "p_y"}
     names |= {f"a{place}": f"group of {name}" for place, (name, _) in enumerate(schema.observed)}
+    shown = display_names(entry.attribute for entry in schema.scored)
     for entry, inner in zip(schema.scored, schema.names, strict=True):
         groups = [(label, group) for label in ("negative", "positive") for group in entry.groups]
         spelt = [f"{label}, {group}" for label, group in groups] if entry.joint else list(map(str, entry.groups))
-        names |= {name: f"{name}: p({entry.attribute}: {text})" for name, text in zip(inner, spelt, strict=True)}
+        names |= {name: f"{name}: p({shown[entry.attribute]}: {text})" for name, text in zip(inner, spelt, strict=True)}
     return {field: names[field] for field in schema.fields}
 
 
@@ -43,16 +45,17 @@ def save(aggregate: Aggregate, path: str | os.PathLike[str]) -> None:
     import pyarrow.parquet as pq
 
     schema = aggregate.schema
+    crossed = any(isinstance(entry.attribute, Intersection) for entry in schema.scored)
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if crossed else 1,
         "evenhand": __version__,
         "level": aggregate.level,
         "score_unit": 2.0**-FINEST,
         "labelled": schema.labelled,
         "labels": [None if label is None else _encode(label) for label in schema.classes],
         "scored": [
-            {"attribute": e.attribute, "groups": [_encode(g) for g in e.groups], "joint": e.joint}
+            {"attribute": _encode_attribute(e.attribute), "groups": [_encode(g) for g in e.groups], "joint": e.joint}
             for e in schema.scored
         ],
         "observed": [{"attribute": n, "groups": [_encode(g) for g in groups]} for n, groups in schema.observed],
@@ -121,7 +124,9 @@ def _schema(header: Mapping[str, Any]) -> tuple[Schema, int]:
     classes = (None if labels[0] is None else _decode(labels[0]), _decode(labels[1]))
     if classes[0] == classes[1]:
         raise AggregateFormatError("its two labels are the same")
-    scored = tuple(Scored(_text(e["attribute"]), _groups(e["groups"], 2), e["joint"] is True) for e in header["scored"])
+    scored = tuple(
+        Scored(_attribute(e["attribute"]), _groups(e["groups"], 2), e["joint"] is True) for e in header["scored"]
+    )
     observed = tuple((_text(e["attribute"]), _groups(e["groups"], 1)) for e in header["observed"])
     for names in ([entry.attribute for entry in scored], [name for name, _ in observed]):
         if len(set(names)) != len(names):
@@ -187,6 +192,17 @@ def _decode(value: Any) -> Hashable:
     if isinstance(value, str | bool | int | float):
         return value
     raise AggregateFormatError(f"{value!r} cannot be a group or a label")
+
+
+def _encode_attribute(attribute: AttributeKey) -> Any:
+    return attribute if isinstance(attribute, str) else {"crossed": list(attribute.attributes)}
+
+
+def _attribute(value: Any) -> AttributeKey:
+    """Return an attribute: text, or since version 2 an object that says what is crossed."""
+    if isinstance(value, Mapping) and set(value) == {"crossed"} and isinstance(value["crossed"], list):
+        return Intersection(*map(_text, value["crossed"]))
+    return _text(value)
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand import scores
-from evenhand.criteria import Criterion
+from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
@@ -55,8 +55,9 @@ def learn_rule(
     Parameters
     ----------
     data : Table, Dataset, RecordBatchReader, iterable of RecordBatch, or a function that returns one of these
-        A reader or an iterator can be read once: then the rule is learnt from the counts alone, and its numbers are
-        about quantised scores. Anything else is read twice, and they are exact.
+        A reader or an iterator can be read once: then the rule is learnt from the counts alone, and the numbers of its
+        ``solution_`` are about quantised scores. Anything else is read twice, and they are exact. The status is "found"
+        in both cases: a search over quantised scores proves nothing about the rows themselves.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
 
@@ -77,7 +78,7 @@ def learn_rule(
     table = _Batches(data)
     columns = shared.find_columns(
         table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
-        pos_label=pos_label,
+        pos_label=pos_label, crossed=resolve(criterion).intersections,
     )  # fmt: skip
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 

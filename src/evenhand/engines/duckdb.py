@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from evenhand.criteria import Criterion
+from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
@@ -61,7 +61,8 @@ def learn_rule(
         The column of P(Y = positive | x). Scores must be in [0, 1]: rounding over the edge is not put right here.
     p_group : dict, or dict of dicts by attribute
         The column of each group for P(A = g | x), or of each pair (label, group) for P(Y = y, A = g | x). One may
-        be ``None``: it is what the others leave of 1.
+        be ``None``: it is what the others leave of 1. A crossed attribute's key is its
+        :class:`~evenhand.Intersection`, and its groups are tuples.
     sample_weight : str or None, default=None
         The column of weights.
     pos_label : label, default=1
@@ -95,7 +96,7 @@ def learn_rule(
     table = Table(data, memory_limit)
     columns = shared.find_columns(
         table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
-        pos_label=pos_label,
+        pos_label=pos_label, crossed=resolve(criterion).intersections,
     )  # fmt: skip
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 

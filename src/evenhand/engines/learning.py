@@ -5,7 +5,10 @@ may be decided otherwise than its midpoint. An engine that can read its rows aga
 that are tightened by nothing, and by growing parts of a cell's width, are counted on the rows themselves in one
 more pass, and the most useful one that keeps the bounds *there* is returned; where none does, rules around the
 nearest one are counted, as many in a pass, until one does. Its ``solution_`` has the recounted
-numbers, which are exact. Its ``upper_bound`` is infinite, since what the search proved is about the midpoints.
+numbers, which are exact. Where the rows cannot be read again, ``solution_`` has the numbers of the midpoints.
+
+In both cases the status is "found" and the ``upper_bound`` is infinite: what the search proves is about the midpoints,
+and a rule of the rows themselves can be better. ``learned_from["quantisation"]`` has what it proved there.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 
 from evenhand import evidence as evidence_kinds
 from evenhand import scores
-from evenhand.criteria import Criterion, check_tolerance
+from evenhand.criteria import Criterion, Intersection, check_tolerance, resolve
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.recount import Decisions, Recount
 from evenhand.engines.schema import FINEST, Columns, Schema
@@ -136,6 +139,7 @@ class _Task:
     """One aggregate, one criterion: the setting of the midpoints and what can be asked of it."""
 
     def __init__(self, aggregate: Aggregate, wanted: Wanted) -> None:
+        aggregate = aggregate.crossing(resolve(wanted.criterion).intersections)
         self.aggregate, self.wanted = aggregate, wanted
         self.tolerance = check_tolerance(wanted.tolerance)
         self.cells = _with_twins(aggregate) if wanted.evidence != "model" else aggregate
@@ -197,7 +201,7 @@ class _Task:
             utility += share * extra_utility
             rates = rates + share * extra_rates
             values = values + share * (np.abs(setting.system.mixing @ setting.system.contrasts) @ extra_rates)
-        names = map(str, setting.system.events)
+        names = setting.system.names
         return ErrorBound(utility, dict(zip(names, map(float, rates), strict=True)), tuple(map(float, values)))
 
     def _error_of_expectations(self, unsure: NDArray[np.bool_]) -> tuple[float, FloatArray]:
@@ -275,8 +279,7 @@ class _Task:
             **rule.learned_from,
             "rows": n,
             "rows_by_event": {
-                str(event): round(float(share) * n)
-                for event, share in zip(self.setting.system.events, priors, strict=True)
+                name: round(float(share) * n) for name, share in zip(self.setting.system.names, priors, strict=True)
             },
             "quantisation": quantisation,
         }
@@ -284,10 +287,9 @@ class _Task:
             learned_from["columns"] = columns.remember()
         if recounted is not None:
             utility, values = recounted
-            status = solution.status if solution.status == "plug-in" else "found"
-            solution = dataclasses.replace(
-                solution, utility=utility, values=tuple(map(float, values)), upper_bound=np.inf, status=status
-            )
+            solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+        status = solution.status if solution.status == "plug-in" else "found"
+        solution = dataclasses.replace(solution, upper_bound=np.inf, status=status)
         classes = aggregate.schema.classes
         return dataclasses.replace(rule, classes=classes, learned_from=learned_from, solution=solution)
 
@@ -351,8 +353,10 @@ def _check_crossed(schema: Schema, cells: Aggregate) -> None:
     """Raise :class:`InputError` where the probabilities of a crossed attribute are not those of what occurs."""
     observed = dict(schema.observed)
     for entry in schema.scored:
-        parts = entry.attribute.split(" & ")
-        if entry.attribute in observed or not all(part in observed for part in parts):
+        if not isinstance(entry.attribute, Intersection):
+            continue
+        parts = entry.attribute.attributes
+        if not all(part in observed for part in parts):
             continue
         codes = np.column_stack([cells.codes[part] for part in parts])
         seen = np.unique(codes[(codes >= 0).all(axis=1)], axis=0).tolist()

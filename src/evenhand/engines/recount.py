@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import Criterion
+from evenhand.criteria import AttributeKey, Criterion
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
 from evenhand.engines.schema import POSITIVE, Frame, Schema, Words
@@ -201,7 +201,7 @@ def places(groups: tuple[Hashable, ...], classes: tuple[Hashable, Hashable], joi
     return [(label, group) for label in classes for group in groups] if joint else list(groups)
 
 
-def probabilities(schema: Schema, rule: Rule, frame: Frame) -> tuple[FloatArray, dict[str, FloatArray]]:
+def probabilities(schema: Schema, rule: Rule, frame: Frame) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
     """Return p_y and p_group of some rows, as a rule takes them."""
     found = {}
     for entry, names in zip(schema.scored, schema.names, strict=True):
@@ -227,17 +227,17 @@ class Recount:
         found: NDArray[np.bool_] = self.schema.unpack(self.words, "label") == POSITIVE
         return found
 
-    def attributes(self, criterion: Criterion) -> dict[str, Attribute]:
+    def attributes(self, criterion: Criterion) -> dict[AttributeKey, Attribute]:
         """Return the groups, those of crossed attributes too."""
-        found = {
+        found: dict[AttributeKey, Attribute] = {
             name: Attribute(name, groups, (self.schema.unpack(self.words, f"a{place}") - 1).astype(np.intp))
             for place, (name, groups) in enumerate(self.schema.observed)
         }
         for crossed in criterion.intersections if found else ():
-            found[crossed.name] = cross_attributes(found, crossed.attributes)
+            found[crossed] = cross_attributes(found, crossed)
         return found
 
-    def means(self) -> tuple[FloatArray, dict[str, FloatArray]]:
+    def means(self) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         """Return the mean scores: sums of rows that are decided alike are all that expectations need."""
         means = self.totals / np.maximum(self.weight, 1e-300)[:, None]
         found, start = {}, 1

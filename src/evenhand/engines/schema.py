@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.criteria import AttributeKey, Intersection
 from evenhand.errors import InputError
 from evenhand.inputs import DEFAULT_ATTRIBUTE, sort_groups
-from evenhand.scores import SUM_SLACK, attribute_key
+from evenhand.remembered import remember
+from evenhand.scores import SUM_SLACK, by_attribute
 
 FINEST = 12
 SCORE_BITS = FINEST + 1
@@ -37,7 +39,7 @@ Frame = Mapping[str, NDArray[Any]]
 class Scored:
     """An attribute whose probabilities are there: p(A | x) for each group, or p(Y, A | x) for each label and group."""
 
-    attribute: str
+    attribute: AttributeKey
     groups: tuple[Hashable, ...]
     joint: bool
 
@@ -284,11 +286,8 @@ class Columns:
 
     def remember(self) -> dict[str, Any]:
         """Return plain data for a rule's ``learned_from``, from which it can be applied without naming columns."""
-        groups = {
-            entry.attribute: {"kind": "joint" if entry.joint else "group", "columns": list(cells)}
-            for entry, cells in zip(self.schema.scored, self.p_group, strict=True)
-        }
-        return {"score": self.p_y, "groups": groups}
+        given = zip(self.schema.scored, self.p_group, strict=True)
+        return remember(self.p_y, {entry.attribute: (entry.joint, cells) for entry, cells in given})
 
 
 def read_attributes(sensitive_features: Any) -> dict[str, str]:
@@ -305,26 +304,30 @@ def read_attributes(sensitive_features: Any) -> dict[str, str]:
 
 
 def read_group_columns(
-    p_group: Any, attributes: Sequence[str], pos_label: Hashable
+    p_group: Any, attributes: Sequence[AttributeKey], pos_label: Hashable, crossed: Iterable[Intersection] = ()
 ) -> tuple[tuple[Scored, ...], tuple[tuple[str | None, ...], ...], tuple[Hashable, Hashable] | None]:
-    """Return the attributes with probabilities, their columns, and the two labels where the keys tell them."""
+    """Return the attributes with probabilities, their columns, and the two labels where the keys tell them.
+
+    ``crossed`` are the crossed attributes that there may be: a text that shows one of them stands for it.
+    """
+    known = [*attributes, *crossed]
     if p_group is None:
         p_group = {}
     if not isinstance(p_group, Mapping):
         raise InputError("p_group must be a dict from groups, or pairs (label, group), to the names of columns.")
     if any(isinstance(cells, Mapping) for cells in p_group.values()):
-        by_attribute = {attribute_key(name): dict(cells) for name, cells in p_group.items()}
+        given = {name: dict(cells) for name, cells in by_attribute(p_group, known, "p_group").items()}
     elif not p_group:
-        by_attribute = {}
+        given = {}
     elif len(attributes) > 1:
         raise InputError(f"p_group must have a dict for each of the attributes {list(attributes)!r}.")
     else:
-        by_attribute = {next(iter(attributes), DEFAULT_ATTRIBUTE): dict(p_group)}
+        given = {next(iter(attributes), DEFAULT_ATTRIBUTE): dict(p_group)}
     scored, columns = [], []
     classes: tuple[Hashable, Hashable] | None = None
-    for name, cells in by_attribute.items():
-        crossed = " & " in name
-        joint = all(isinstance(k, tuple) and len(k) == 2 and (not crossed or isinstance(k[1], tuple)) for k in cells)
+    for name, cells in given.items():
+        pairs = isinstance(name, Intersection)
+        joint = all(isinstance(k, tuple) and len(k) == 2 and (not pairs or isinstance(k[1], tuple)) for k in cells)
         if joint:
             classes = _two_labels(cells, pos_label, name)
         groups = sort_groups(dict.fromkeys(key[1] if joint else key for key in cells))
@@ -340,12 +343,13 @@ def read_group_columns(
     return tuple(scored), tuple(columns), classes
 
 
-def _two_labels(cells: Mapping[Any, Any], pos_label: Hashable, name: str) -> tuple[Hashable, Hashable]:
+def _two_labels(cells: Mapping[Any, Any], pos_label: Hashable, name: AttributeKey) -> tuple[Hashable, Hashable]:
     labels = list(dict.fromkeys(key[0] for key in cells))
     if len(labels) != 2 or pos_label not in labels:
         raise InputError(
             f"p_group of {name!r} must have the pairs (label, group) of both labels, one of them {pos_label!r};"
-            f" it has the labels {labels!r}."
+            f" it has the labels {labels!r}. Where the pairs are groups of a crossed attribute, its key must be the"
+            " evenhand.Intersection."
         )
     positive = labels.index(pos_label)
     return labels[1 - positive], labels[positive]

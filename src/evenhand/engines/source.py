@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
 from evenhand import tables
-from evenhand.criteria import Criterion
+from evenhand.criteria import AttributeKey, Criterion, Intersection
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
 from evenhand.engines.learning import learn_from_aggregate, learn_with_recount, warn_if_coarse
@@ -29,6 +29,7 @@ from evenhand.engines.schema import (
 from evenhand.errors import InputError
 from evenhand.evidence import EvidenceName
 from evenhand.inputs import FloatArray, Missing, is_missing, sort_groups
+from evenhand.remembered import recall
 from evenhand.rule import Rule
 from evenhand.search import Search
 
@@ -101,12 +102,13 @@ def find_columns(
     sensitive_features: Any = None,
     sample_weight: str | None = None,
     pos_label: Hashable = 1,
+    crossed: Iterable[Intersection] = (),
 ) -> Columns:
     """Return where everything is, after looking that it is there."""
     if not isinstance(p_y, str):
         raise InputError(f"p_y must name the column of P(Y = positive | x); got {p_y!r}.")
     attributes = read_attributes(sensitive_features)
-    scored, cells, classes = read_group_columns(p_group, list(attributes), pos_label)
+    scored, cells, classes = read_group_columns(p_group, list(attributes), pos_label, crossed)
     named = [y, *attributes.values(), p_y, *(name for row in cells for name in row), sample_weight]
     for name in dict.fromkeys(name for name in named if name is not None):
         if not isinstance(name, str):
@@ -230,22 +232,24 @@ def learn_source(
     return learn_with_recount(found, columns, recount, **options)
 
 
-def columns_of_rule(rule: Rule, p_y: str | None, p_group: Any) -> tuple[str, dict[str, dict[Hashable, str | None]]]:
+def columns_of_rule(
+    rule: Rule, p_y: str | None, p_group: Any
+) -> tuple[str, dict[AttributeKey, dict[Hashable, str | None]]]:
     """Return the columns that a rule is applied to: those given, else those it was learnt on."""
-    remembered = rule.learned_from.get("columns")
-    remembered = remembered if isinstance(remembered, dict) else {}
-    score = remembered.get("score") if p_y is None else p_y
+    remembered, entries = recall(rule.learned_from, rule.groups)
+    score = remembered if p_y is None else p_y
     if not isinstance(score, str):
         raise InputError("The rule does not say which column holds the probability: give p_y.")
     if p_group is not None:
-        scored, cells, _ = read_group_columns(p_group, rule.attributes, rule.classes[1])
+        crossed = [name for name in rule.groups if isinstance(name, Intersection)]
+        scored, cells, _ = read_group_columns(p_group, rule.attributes, rule.classes[1], crossed)
         return score, {
             entry.attribute: dict(zip(places(entry.groups, rule.classes, entry.joint), row, strict=True))
             for entry, row in zip(scored, cells, strict=True)
         }
-    found: dict[str, dict[Hashable, str | None]] = {}
+    found: dict[AttributeKey, dict[Hashable, str | None]] = {}
     for name in rule.attributes:
-        entry = remembered.get("groups", {}).get(name)
+        entry = entries.get(name)
         listed = entry.get("columns") if isinstance(entry, dict) else None
         keys = places(rule.groups[name], rule.classes, isinstance(entry, dict) and entry.get("kind") == "joint")
         if not isinstance(listed, list) or len(listed) != len(keys):
@@ -254,7 +258,7 @@ def columns_of_rule(rule: Rule, p_y: str | None, p_group: Any) -> tuple[str, dic
     return score, found
 
 
-def check_columns(names: Sequence[str], cells: dict[str, dict[Hashable, str | None]], score: str) -> None:
+def check_columns(names: Sequence[str], cells: dict[AttributeKey, dict[Hashable, str | None]], score: str) -> None:
     """Raise :class:`InputError` where a column that a rule is applied to is absent."""
     for name in [score, *(name for row in cells.values() for name in row.values() if name is not None)]:
         if name not in names:

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import Criterion
+from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST, Counter
@@ -58,7 +58,7 @@ def learn_rule(
     table = Table(data)
     columns = shared.find_columns(
         table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
-        pos_label=pos_label,
+        pos_label=pos_label, crossed=resolve(criterion).intersections,
     )  # fmt: skip
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 from evenhand import scores
+from evenhand.criteria import AttributeKey
 from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
 from evenhand.errors import InputError
 from evenhand.export.sql import Dialect, Texts, fair_margin, group_cells
@@ -79,7 +80,7 @@ def _value(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
 
 
 def added_columns(
-    rule: Rule, p_y: str, p_group: Mapping[str, Mapping[Hashable, str | None]], spelling: Dialect, error: str
+    rule: Rule, p_y: str, p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]], spelling: Dialect, error: str
 ) -> list[str]:
     """Return the expressions of decision, fair_margin, flipped and the bias scores.
 
@@ -111,7 +112,7 @@ def added_columns(
     ]
 
 
-def _bias_score(rule: Rule, k: int, base: str, cells: Mapping[str, Texts], spelling: Dialect) -> str:
+def _bias_score(rule: Rule, k: int, base: str, cells: Mapping[AttributeKey, Texts], spelling: Dialect) -> str:
     """Return s_k = (2 yhat - 1) g_k / eta; infinite where eta is 0, and 0 where g_k is."""
     terms = []
     for event, prior, coefficient in zip(rule.events, rule.priors, rule.terms[k].coefficients, strict=True):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.classifier import FairClassifier
+from evenhand.criteria import AttributeKey, display_names
 from evenhand.errors import DisagreementError, InputError
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
@@ -84,10 +85,10 @@ def rule_to_onnx(
     ...     rule_to_onnx(rule, Path(folder) / "rule.onnx")
     Agreement(rows=10000, margin_difference=0.0)
     """
-    columns = _sample_columns(rule) if p_y is None else _given_columns(rule, p_y, p_group)
+    p, columns = _sample_columns(rule) if p_y is None else _given_columns(rule, p_y, p_group)
     graph = Graph()
     graph.input("p_y", ["rows"])
-    joint = {name: array.ndim == 3 for name, array in columns.items() if name != ""}
+    joint = {name: array.ndim == 3 for name, array in columns.items()}
     edges = {}
     for name in rule.attributes:
         edge = group_input(rule, name)
@@ -95,15 +96,14 @@ def rule_to_onnx(
         edges[name] = graph.input(edge, ["rows", 2, size] if joint[name] else ["rows", size])
     add_rule(graph, rule, "p_y", edges, joint, rule.classes)
     model = graph.model(opset=RULE_OPSET, ml_opset=None, ir_version=RULE_IR, metadata={"evenhand.rule": rule.to_json()})
-    p = columns.pop("")
     feeds = {"p_y": p, **{edges[name]: array for name, array in columns.items()}}
     margin = rule.decision_function(p, columns or None)
     return _check_and_write(model, feeds, class_array(rule.classes), margin, 0.0, path)
 
 
-def group_input(rule: Rule, attribute: str) -> str:
+def group_input(rule: Rule, attribute: AttributeKey) -> str:
     """Return the name of the input that holds an attribute's probabilities."""
-    return "p_group" if len(rule.attributes) == 1 else f"p_group_{attribute}"
+    return "p_group" if len(rule.attributes) == 1 else f"p_group_{display_names(rule.groups)[attribute]}"
 
 
 def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sample: Any) -> Agreement:
@@ -178,24 +178,25 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     return _check_and_write(model, graph.feeds(X), ordered, margin, PROBABILITY_SLACK * scale, path)
 
 
-def _given_columns(rule: Rule, p_y: ArrayLike, p_group: Any) -> dict[str, FloatArray]:
-    """Return the probabilities by attribute, those of the label under the empty name."""
+def _given_columns(rule: Rule, p_y: ArrayLike, p_group: Any) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
+    """Return the probabilities of the label, and those of the groups by attribute."""
     p = read_probabilities(p_y, "p_y", shape=(None,))
     columns = rule._read(p, p_group)
-    return {"": p, **{name: np.ascontiguousarray(array) for name, array in columns.items()}}
+    return p, {name: np.ascontiguousarray(array) for name, array in columns.items()}
 
 
-def _sample_columns(rule: Rule) -> dict[str, FloatArray]:
+def _sample_columns(rule: Rule) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
     """Return random probabilities, certain ones among them."""
     rng = np.random.default_rng(0)
     n = CHECKED_ROWS
-    found = {"": np.concatenate([[0.0, 1.0, 0.5], rng.random(n - 3)])}
+    p = np.concatenate([[0.0, 1.0, 0.5], rng.random(n - 3)])
+    found = {}
     for name in rule.attributes:
         size = len(rule.groups[name])
         cells = 2 * size if rule.needs_joint else size
         array = np.concatenate([np.eye(cells), rng.dirichlet(np.ones(cells), n - cells)])
         found[name] = array.reshape(n, 2, size) if rule.needs_joint else array
-    return found
+    return p, found
 
 
 def _check_and_write(

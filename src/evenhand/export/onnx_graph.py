@@ -14,6 +14,8 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.recalibration import FLOOR, product_pairs
 
 if TYPE_CHECKING:
+    from evenhand.criteria import AttributeKey
+    from evenhand.inputs import FloatArray
     from evenhand.recalibration import Recalibration
     from evenhand.rule import Rule
 
@@ -106,8 +108,12 @@ class Graph:
 
 
 def add_recalibration(
-    graph: Graph, correction: Recalibration, p_y: str, p_group: Mapping[str, str], joint: Mapping[str, bool]
-) -> tuple[str, dict[str, str]]:
+    graph: Graph,
+    correction: Recalibration,
+    p_y: str,
+    p_group: Mapping[AttributeKey, str],
+    joint: Mapping[AttributeKey, bool],
+) -> tuple[str, dict[AttributeKey, str]]:
     """Add the correction of all models' probabilities; return the edges of the corrected ones."""
 
     def whole(*values: int) -> str:
@@ -117,10 +123,13 @@ def add_recalibration(
         return graph.add("Slice", edge, whole(first), whole(last), whole(1))
 
     column = graph.add("Reshape", p_y, whole(-1, 1))
-    tables = {"": graph.add("Concat", graph.add("Sub", graph.constant(1.0), column), column, axis=1)}
-    weights = {"": correction.label_weights, **correction.group_weights}
-    for name, edge in p_group.items():
-        tables[name] = graph.add("Reshape", edge, whole(-1, weights[name].shape[1]))
+    tables: dict[AttributeKey | None, str] = {
+        None: graph.add("Concat", graph.add("Sub", graph.constant(1.0), column), column, axis=1)
+    }
+    weights: dict[AttributeKey | None, FloatArray] = {None: correction.label_weights}
+    for attribute, edge in p_group.items():
+        weights[attribute] = correction.group_weights[attribute]
+        tables[attribute] = graph.add("Reshape", edge, whole(-1, weights[attribute].shape[1]))
     logs = {name: graph.add("Log", graph.add("Max", edge, graph.constant(FLOOR))) for name, edge in tables.items()}
     ratios = [
         graph.add("Sub", columns(log, 1, weights[name].shape[1]), columns(log, 0, 1)) for name, log in logs.items()
@@ -136,12 +145,16 @@ def add_recalibration(
     )
     products = graph.add("Mul", first, second)
     features = graph.add("Concat", standard, products, axis=1)
-    found = {}
+    found: dict[AttributeKey, str] = {}
+    corrected = p_y
     for name, log in logs.items():
         shift = graph.add("Add", log, graph.constant(weights[name][0]))
         logits = graph.add("Add", shift, graph.add("MatMul", features, graph.constant(weights[name][1:])))
-        found[name] = graph.add("Softmax", logits, axis=1)
-    corrected = graph.add("Reshape", columns(found.pop(""), 1, 2), whole(-1))
+        edge = graph.add("Softmax", logits, axis=1)
+        if name is None:
+            corrected = graph.add("Reshape", columns(edge, 1, 2), whole(-1))
+        else:
+            found[name] = edge
     shapes = {name: (-1, 2, weights[name].shape[1] // 2) for name in found if joint[name]}
     return corrected, {
         name: graph.add("Reshape", edge, whole(*shapes[name])) if name in shapes else edge
@@ -150,7 +163,12 @@ def add_recalibration(
 
 
 def add_rule(
-    graph: Graph, rule: Rule, p_y: str, p_group: Mapping[str, str], joint: Mapping[str, bool], labels: Sequence[Any]
+    graph: Graph,
+    rule: Rule,
+    p_y: str,
+    p_group: Mapping[AttributeKey, str],
+    joint: Mapping[AttributeKey, bool],
+    labels: Sequence[Any],
 ) -> None:
     """Add the rule behind the edges of its probabilities, with the outputs ``label`` and ``fair_margin``.
 

@@ -7,6 +7,7 @@ no probability is decided NULL.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,13 +17,41 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
-from evenhand.scores import attribute_key
+from evenhand.scores import by_attribute
 
 if TYPE_CHECKING:
+    from evenhand.criteria import AttributeKey
     from evenhand.rule import Rule
 
 Output = Literal["decision", "margin"]
 Texts = NDArray[np.object_]
+
+
+def _doubled(text: str) -> str:
+    """Return a text literal as the standard has it: a quote is doubled, and a backslash is a sign like any other."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(text: str) -> str:
+    """Return a text literal for engines in which a backslash escapes, and a literal ends with its line."""
+    for sign, escape in {"\\": "\\\\", "'": "\\'", "`": "\\`", "\n": "\\n", "\r": "\\r"}.items():
+        text = text.replace(sign, escape)
+    return f"'{text}'"
+
+
+def _prefixed(text: str) -> str:
+    """Return a PostgreSQL literal that does not depend on the setting standard_conforming_strings."""
+    return "E" + _doubled(text.replace("\\", "\\\\")) if "\\" in text else _doubled(text)
+
+
+def _in_hex(text: str) -> str:
+    """Return a Spark literal that does not depend on its version or settings.
+
+    Whether a backslash escapes, whether two quotes are one, and whether ``${...}`` is replaced differ between them.
+    """
+    if any(sign in text for sign in "\\'$"):
+        return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
+    return _doubled(text)
 
 
 @dataclass(frozen=True)
@@ -31,7 +60,8 @@ class Dialect:
 
     number: str
     quote: str = '"'
-    backslash: bool = False
+    text: Callable[[str], str] = _doubled
+    forbidden: str | None = None
 
     def literal(self, value: float) -> str:
         """Return a double precision literal that reads back to the same bits."""
@@ -39,32 +69,43 @@ class Dialect:
 
     def name(self, column: str) -> str:
         """Return a quoted identifier."""
-        if "\x00" in column or not column:
+        if not isinstance(column, str) or not column or not _is_text(column):
             raise InputError(f"{column!r} cannot be the name of a column.")
-        inner = column.replace("\\", "\\\\") if self.backslash else column
-        escaped = "\\" + self.quote if self.backslash and self.quote == "`" else 2 * self.quote
-        return f"{self.quote}{inner.replace(self.quote, escaped)}{self.quote}"
+        if self.forbidden is not None and self.forbidden in column:
+            raise InputError(
+                f"The column {column!r} has {self.forbidden!r} in its name, which this dialect replaces by a variable"
+                " wherever it is written: rename the column."
+            )
+        if self.text is _escaped:
+            return f"`{_escaped(column)[1:-1]}`"
+        return f"{self.quote}{column.replace(self.quote, 2 * self.quote)}{self.quote}"
 
     def label(self, value: Hashable) -> str:
         """Return a label as a literal."""
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
         if isinstance(value, int):
-            return str(value)
-        if isinstance(value, float):
+            return str(int(value))
+        if isinstance(value, float) and math.isfinite(value):
             return self.literal(value)
-        if isinstance(value, str) and "\x00" not in value:
-            inner = value.replace("\\", "\\\\") if self.backslash else value
-            return "'" + inner.replace("'", "\\'" if self.backslash else "''") + "'"
-        raise InputError(f"The label {value!r} cannot be written in SQL: use text, numbers or booleans.")
+        if isinstance(value, str) and _is_text(value):
+            return self.text(value)
+        raise InputError(
+            f"The label {value!r} cannot be written in SQL: use text without the NUL sign, finite numbers or booleans."
+        )
+
+
+def _is_text(text: str) -> bool:
+    """Tell whether a text has only signs that every engine can hold: no NUL, and no half of a surrogate pair."""
+    return "\x00" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 DIALECTS = {
     "ansi": Dialect("CAST({} AS DOUBLE PRECISION)"),
-    "bigquery": Dialect("CAST('{}' AS FLOAT64)", quote="`", backslash=True),
+    "bigquery": Dialect("CAST('{}' AS FLOAT64)", quote="`", text=_escaped),
     "duckdb": Dialect("CAST('{}' AS DOUBLE)"),
-    "postgres": Dialect("CAST('{}' AS DOUBLE PRECISION)"),
-    "spark": Dialect("CAST('{}' AS DOUBLE)", quote="`"),
+    "postgres": Dialect("CAST('{}' AS DOUBLE PRECISION)", text=_prefixed),
+    "spark": Dialect("CAST('{}' AS DOUBLE)", quote="`", text=_in_hex, forbidden="${"),
     "sqlite": Dialect("{}"),
 }
 
@@ -110,7 +151,7 @@ def dialect_of(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def fair_margin(rule: Rule, p_y: str, cells: Mapping[str, Texts], spelling: Dialect) -> str:
+def fair_margin(rule: Rule, p_y: str, cells: Mapping[AttributeKey, Texts], spelling: Dialect) -> str:
     """Return the fair margin over expressions for p_y and for each of the group probabilities."""
     form = rule.linear_form(joint={name: array.ndim == 2 for name, array in cells.items()})
     margin = f"{spelling.literal(form.intercept)} + {spelling.literal(form.slope)} * {p_y}"
@@ -123,7 +164,7 @@ def fair_margin(rule: Rule, p_y: str, cells: Mapping[str, Texts], spelling: Dial
 
 def group_cells(
     rule: Rule, p_group: Any, spelling: Dialect, spell: Callable[[str], str] | None = None
-) -> dict[str, Texts]:
+) -> dict[AttributeKey, Texts]:
     """Return, for each attribute, the expressions of its probabilities, of shape (G,) or (2, G).
 
     ``spell`` writes one column's probability; the default is its name.
@@ -136,14 +177,14 @@ def group_cells(
     return found
 
 
-def group_columns(rule: Rule, p_group: Any) -> dict[str, Texts]:
+def group_columns(rule: Rule, p_group: Any) -> dict[AttributeKey, Texts]:
     """Return, for each attribute, the names of its probabilities' columns, of shape (G,) or (2, G).
 
     One column may be None: it is what the others leave of 1.
     """
     if not isinstance(p_group, Mapping):
         raise InputError("p_group must be a dict from groups, or pairs (label, group), to the names of columns.")
-    given = {attribute_key(name): cells for name, cells in p_group.items()} if _by_attribute(p_group) else None
+    given = by_attribute(p_group, rule.groups, "p_group") if _by_attribute(p_group) else None
     if given is None:
         if len(rule.attributes) > 1:
             raise InputError(f"p_group must have a dict for each of the attributes {list(rule.attributes)!r}.")

@@ -22,6 +22,7 @@ from evenhand.io.allowed import ALLOWED, DENIED
 from evenhand.io.archive import Archive, pack, skops_io
 from evenhand.io.parts import put_back, set_aside
 from evenhand.io.trees import check_trees
+from evenhand.scores import by_attribute
 from evenhand.tables import whole_or_nothing
 
 __all__ = ["ALLOWED", "load", "save"]
@@ -123,6 +124,7 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
             raise UntrustedTypesError(str(path), untrusted)
         estimator = sio.loads(archive.data, trusted=[*ALLOWED, *names])
         put_back(estimator, archive.read)
+        _name_crossed(estimator)
         check_trees([estimator])
         _check_whole(estimator)
     except EvenhandError:
@@ -139,6 +141,23 @@ def _untrusted(archive: Archive, trusted: Iterable[str]) -> list[str]:
     """Return the types of an archive that are neither allowed nor trusted by the caller."""
     unknown = set(skops_io().get_untrusted_types(data=archive.data)) - ALLOWED
     return sorted((unknown | (archive.names() & DENIED)) - set(trusted))
+
+
+def _name_crossed(estimator: Any) -> None:
+    """Give the dicts of a classifier from an older file the keys of today, where crossed attributes had their text."""
+    from evenhand.classifier import FairClassifier
+    from evenhand.rule import Rule
+
+    rule = vars(estimator).get("rule_") if isinstance(estimator, FairClassifier) else None
+    if not isinstance(rule, Rule) or all(isinstance(name, str) for name in rule.groups):
+        return
+    models, held = estimator._models, (estimator.held_out_, estimator._certifying)
+    holders = [(models, name) for name in ("auxiliaries", "layouts", "targets")]
+    holders += [(part, "p_group") for part in held if part is not None]
+    holders += [(models.recalibration, "group_weights")] if models.recalibration is not None else []
+    holders += [(estimator, "auxiliary_")] if isinstance(estimator.auxiliary_, dict) else []
+    for holder, name in holders:
+        vars(holder)[name] = by_attribute(vars(holder)[name], rule.groups, name)
 
 
 def _check_whole(estimator: Any) -> None:

@@ -29,7 +29,7 @@ _EVENHAND = {
     "frontier": ("Frontier", "FrontierPoint"),
     "heldout": ("HeldOut",),
     "inputs": ("Attribute",),
-    "io.parts": ("Stored",),
+    "io.parts": ("Keyed", "Stored"),
     "models._estimator": ("Head",),
     "models.mlp": ("MLP",),
     "models.resnet": ("ResNet18",),

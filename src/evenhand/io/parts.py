@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.criteria import Intersection
 from evenhand.errors import InputError, MissingExtraError, ModelFormatError
 from evenhand.rule import Rule
 
@@ -42,6 +43,14 @@ class Stored:
     member: str
 
 
+@dataclass(frozen=True)
+class Keyed:
+    """Stands for a dict whose keys are no text, such as one by crossed attributes."""
+
+    keys: tuple[Any, ...]
+    values: list[Any]
+
+
 def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
     """Return a copy of an estimator without its rules and networks, and these as members of a file."""
     members: dict[str, bytes] = {}
@@ -58,13 +67,20 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
             members |= _write_network(holder, key, value, name)
             stand_ins[id(value)] = Stored(name)
     # With these in its memo, deepcopy puts the stand-in wherever the part was, however deep.
-    return copy.deepcopy(estimator, stand_ins), members
+    bare = copy.deepcopy(estimator, stand_ins)
+    # From the inside out, so that a dict in a dict is replaced before the outer one is.
+    for holder, key, value in reversed(list(edges(bare))):
+        if type(value) is dict and any(isinstance(name, Intersection | tuple) for name in value):
+            _put(holder, key, Keyed(tuple(value), list(value.values())))
+    return bare, members
 
 
 def put_back(estimator: Any, read: Callable[[str], bytes]) -> None:
     """Put the rules and networks of a file where they were."""
     rules: dict[str, Rule] = {}
-    for holder, key, value in list(edges(estimator)):
+    for holder, key, value in reversed(list(edges(estimator))):
+        if type(value) is Keyed:
+            _put(holder, key, dict(zip(value.keys, value.values, strict=True)))
         if type(value) is not Stored:
             continue
         name = value.member
@@ -77,12 +93,16 @@ def put_back(estimator: Any, read: Callable[[str], bytes]) -> None:
             part = rules[name]
         else:
             part = _read_network(holder, key, name, read)
-        if isinstance(holder, dict | list):
-            holder[key] = part
-        elif hasattr(holder, "__dict__"):
-            vars(holder)[key] = part
-        else:
-            raise ModelFormatError("A part of the classifier is where none belongs.")
+        _put(holder, key, part)
+
+
+def _put(holder: Any, key: Any, part: Any) -> None:
+    if isinstance(holder, dict | list):
+        holder[key] = part
+    elif hasattr(holder, "__dict__"):
+        vars(holder)[key] = part
+    else:
+        raise ModelFormatError("A part of the classifier is where none belongs.")
 
 
 def edges(root: Any) -> Iterator[tuple[Any, Any, Any]]:

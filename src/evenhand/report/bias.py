@@ -29,6 +29,7 @@ def picture_bias(
     rules: Sequence[Rule],
     chosen: int,
     seed: int = 0,
+    sample_weight: FloatArray | None = None,
 ) -> dict[str, Any]:
     """Return what a chart of bias scores shows, for all rules along a frontier.
 
@@ -46,6 +47,8 @@ def picture_bias(
         The rule that is shown first: the axes are such that its boundary is seen.
     seed : int, default=0
         Which rows are drawn where there are too many to show.
+    sample_weight : array of shape (n,), default=None
+        The weights of the rows, for the shares of a histogram.
 
     Returns
     -------
@@ -62,7 +65,7 @@ def picture_bias(
         return {
             "kind": "histogram",
             **common,
-            **_histogram(scores[:, 0], codes, len(groups), weights[:, 0], chosen),
+            **_histogram(scores[:, 0], codes, len(groups), weights[:, 0], chosen, sample_weight),
         }
     return {"kind": "projection", **common, **_projection(scores, weights)}
 
@@ -157,7 +160,12 @@ def trace_line(z: Sequence[float], limits: Sequence[float], softness: Sequence[f
 
 
 def _histogram(
-    scores: FloatArray, codes: NDArray[np.intp], n_groups: int, weights: FloatArray, chosen: int
+    scores: FloatArray,
+    codes: NDArray[np.intp],
+    n_groups: int,
+    weights: FloatArray,
+    chosen: int,
+    sample_weight: FloatArray | None,
 ) -> dict[str, Any]:
     with np.errstate(divide="ignore"):
         thresholds = 1.0 / weights
@@ -165,9 +173,11 @@ def _histogram(
     edges = np.linspace(-limit, limit, BINS + 1)
     shares = []
     for group in range(n_groups):
-        mine = scores[codes == group]
-        counted = np.histogram(np.clip(mine, -limit, limit), edges)[0]
-        shares.append((counted / max(len(mine), 1)).tolist())
+        mine = codes == group
+        own = None if sample_weight is None else sample_weight[mine]
+        counted = np.histogram(np.clip(scores[mine], -limit, limit), edges, weights=own)[0]
+        total = float(mine.sum() if own is None else own.sum())
+        shares.append((counted / (total if total > 0.0 else 1.0)).tolist())
     return {
         "edges": edges.tolist(),
         "shares": shares,

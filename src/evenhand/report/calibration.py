@@ -1,4 +1,4 @@
-"""Do probabilities keep their word? Predicted against observed shares, in bins of equally many rows."""
+"""Calibration of the probabilities: predicted against observed shares, in bins of equal weight."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.intervals import wilson_interval
+from evenhand.intervals import effective_counts, wilson_interval
 
 BINS = 10
 
 
 def reliability(
-    predicted: FloatArray, happened: NDArray[np.bool_], *, confidence: float = 0.95, bins: int = BINS
+    predicted: FloatArray,
+    happened: NDArray[np.bool_],
+    weights: FloatArray | None = None,
+    *,
+    confidence: float = 0.95,
+    bins: int = BINS,
 ) -> dict[str, Any]:
-    """Return the mean prediction and the observed share in bins of equally many rows.
+    """Return the mean prediction and the observed share in bins of equal weight.
 
     Parameters
     ----------
@@ -24,6 +29,8 @@ def reliability(
         Probabilities.
     happened : array of shape (n,), bool
         Whether what they speak of was so.
+    weights : array of shape (n,), default=None
+        The weights of the rows; ``None`` counts each as 1. Intervals use Kish's effective sample size.
     confidence : float, default=0.95
         The level of the observed shares' intervals.
     bins : int, default=10
@@ -33,7 +40,7 @@ def reliability(
     -------
     dict
         ``rows``, ``error`` (the mean distance between prediction and observation over the bins, weighted by
-        rows) and ``bins``, each with ``predicted``, ``observed``, ``lower``, ``upper`` and ``rows``.
+        their weights) and ``bins``, each with ``predicted``, ``observed``, ``lower``, ``upper`` and ``rows``.
 
     Examples
     --------
@@ -43,21 +50,34 @@ def reliability(
     >>> found["error"], [bin["observed"] for bin in found["bins"]]
     (0.0, [0.25, 0.75])
     """
-    if len(predicted) == 0:
-        return {"rows": 0, "error": None, "bins": []}
-    edges = np.unique(np.quantile(predicted, np.linspace(0.0, 1.0, bins + 1)[1:-1]))
-    place = np.searchsorted(edges, predicted, side="right")
-    rows = np.bincount(place, minlength=len(edges) + 1)
-    kept = rows > 0
-    rows = rows[kept]
-    hits = np.bincount(place, weights=happened, minlength=len(edges) + 1)[kept]
-    means = np.bincount(place, weights=predicted, minlength=len(edges) + 1)[kept] / rows
-    lower, upper = wilson_interval(hits, rows, confidence)
-    error = float(np.abs(means - hits / rows) @ rows / rows.sum())
+    weights = np.ones(len(predicted)) if weights is None else weights
+    if not weights.sum() > 0.0:
+        return {"rows": len(predicted), "error": None, "bins": []}
+    place = _bins_of(predicted, weights, bins)
+    mass, hits, sums, squares = (
+        np.bincount(place, weights=values) for values in (weights, weights * happened, weights * predicted, weights**2)
+    )
+    kept = mass > 0.0
+    rows = np.bincount(place)[kept]
+    mass, hits, sums, squares = mass[kept], hits[kept], sums[kept], squares[kept]
+    means, shares = sums / mass, hits / mass
+    lower, upper = wilson_interval(*effective_counts(hits, mass, squares), confidence)
+    error = float(np.abs(means - shares) @ mass / mass.sum())
     names = ("predicted", "observed", "lower", "upper", "rows")
-    table = zip(means.tolist(), (hits / rows).tolist(), lower.tolist(), upper.tolist(), rows.tolist(), strict=True)
+    table = zip(*(column.tolist() for column in (means, shares, lower, upper, rows)), strict=True)
     return {
         "rows": int(rows.sum()),
         "error": error,
         "bins": [dict(zip(names, row, strict=True)) for row in table],
     }
+
+
+def _bins_of(predicted: FloatArray, weights: FloatArray, bins: int) -> NDArray[np.intp]:
+    """Return each row's bin: all have the same weight, as far as equal predictions let them."""
+    order = np.argsort(predicted, kind="stable")
+    reached = np.cumsum(weights[order])
+    # What rounding took from a sum must not move a row over an edge.
+    wanted = reached[-1] * np.arange(1, bins) / bins * (1.0 - 1e-12)
+    edges = np.unique(predicted[order][np.searchsorted(reached, wanted)])
+    found: NDArray[np.intp] = np.searchsorted(edges, predicted, side="left")
+    return found

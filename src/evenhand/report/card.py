@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evenhand.criteria import display_names
 from evenhand.errors import InputError
 from evenhand.report.summarize import summarize
 from evenhand.rule import Rule
@@ -215,7 +216,10 @@ def _models(fair: FairClassifier) -> list[dict[str, str]]:
         auxiliary = dict.fromkeys(fair.rule_.attributes[:1] or ("the groups",), fair.auxiliary_)
     found = [{"estimates": "p(Y|x)", "kind": _kind(fair.estimator_)}]
     joint = "Y, " if fair.rule_.needs_joint else ""
-    return found + [{"estimates": f"p({joint}{name}|x)", "kind": _kind(model)} for name, model in auxiliary.items()]
+    shown = display_names(auxiliary)
+    return found + [
+        {"estimates": f"p({joint}{shown[name]}|x)", "kind": _kind(model)} for name, model in auxiliary.items()
+    ]
 
 
 def _kind(model: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
 from evenhand._version import __version__
-from evenhand.audit import Audit, Estimate, GroupAudit, Verdict, audit
-from evenhand.criteria import Criterion, resolve
+from evenhand.audit import AttributeAudit, Audit, Estimate, GroupAudit, Verdict, audit
+from evenhand.criteria import AttributeKey, Criterion, display_names, resolve
 from evenhand.errors import InputError
 from evenhand.frontier import Frontier
 from evenhand.inputs import (
@@ -22,10 +22,14 @@ from evenhand.inputs import (
     FloatArray,
     Missing,
     cross_attributes,
+    group_texts,
+    joined,
     read_labels,
     read_probabilities,
     read_sensitive,
+    read_weights,
 )
+from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.bias import picture_bias
 from evenhand.report.calibration import reliability
 from evenhand.rule import Rule, class_array
@@ -146,9 +150,19 @@ def summarize(
         "missing": missing,
         "random_state": random_state,
     }
-    rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label)
+    check_same_index(
+        {
+            "y": y,
+            "sensitive_features": sensitive_features,
+            "p_y": p_y,
+            "p_group": p_group,
+            "sample_weight": sample_weight,
+        }
+    )
+    rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label, sample_weight, scored=bool(points))
     for crossed in () if criterion is None else resolve(criterion).intersections:
-        rows.attributes[crossed.name] = cross_attributes(rows.attributes, crossed.attributes)
+        rows.attributes[crossed] = cross_attributes(rows.attributes, crossed)
+    rows.shown = display_names(rows.attributes)
     summary: dict[str, Any] = {
         "schema": SCHEMA,
         "title": title,
@@ -176,8 +190,10 @@ def summarize(
         ]
         first = rows.attributes[points[0][1].attributes[0]] if points[0][1].attributes else None
         codes = first.codes if first else np.zeros(len(rows.p_y), dtype=np.intp)
-        names = [text_of(group) for group in first.groups] if first else ["everyone"]
-        picture = picture_bias(bias_scores, codes, names, [rule for _, rule in points], chosen, random_state)
+        names = group_texts(first.groups) if first else ["everyone"]
+        picture = picture_bias(
+            bias_scores, codes, names, [rule for _, rule in points], chosen, random_state, rows.weights
+        )
     else:
         base = audit(y, p_y, sensitive_features, tolerance=tolerance, threshold=threshold, **options)
         chosen, steps, picture = None, [], None
@@ -193,16 +209,11 @@ def summarize(
         "unreachable": list(rules.unreachable) if isinstance(rules, Frontier) else [],
         "bias": picture,
         "calibration": _calibration(rows, confidence),
-        "counts": [_count(attribute.name, group) for attribute in base.attributes for group in attribute.groups],
+        "counts": [_count(attribute.name, *each) for attribute in base.attributes for each in _texts(attribute)],
         "unknown_rows": {attribute.name: attribute.unknown_rows for attribute in base.attributes},
         "provenance": {**(provenance or {}), "versions": _versions()},
     }
     return summary
-
-
-def text_of(group: Hashable) -> str:
-    """Return a group as text; the parts of a crossed group are joined by "&"."""
-    return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
 
 
 def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
@@ -215,7 +226,7 @@ def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
     return [(point.tolerance, point.rule) for point in rules]
 
 
-def _check_groups(rule: Rule, attributes: Mapping[str, Attribute]) -> None:
+def _check_groups(rule: Rule, attributes: Mapping[AttributeKey, Attribute]) -> None:
     """Raise where the rows have other attributes or groups than those that the rule decides between."""
     for name in rule.attributes:
         if name not in attributes:
@@ -234,16 +245,34 @@ def _check_groups(rule: Rule, attributes: Mapping[str, Attribute]) -> None:
 class _Rows:
     """The rows that a report is about, read once."""
 
-    def __init__(self, y: Any, sensitive: Any, p_y: Any, p_group: Any, missing: Missing, pos_label: Hashable) -> None:
+    def __init__(
+        self,
+        y: Any,
+        sensitive: Any,
+        p_y: Any,
+        p_group: Any,
+        missing: Missing,
+        pos_label: Hashable,
+        sample_weight: Any,
+        *,
+        scored: bool,
+    ) -> None:
         self.positive: NDArray[np.bool_] | None = None
         self.classes: tuple[Hashable, Hashable] | None = None
         if y is not None:
             self.positive, self.classes = read_labels(y, pos_label)
         values = np.asarray(p_y)
-        self.is_score = values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all()
+        self.is_score = scored or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
         self.p_y = read_probabilities(p_y, "p_y", shape=(None,)) if self.is_score else np.zeros(len(values))
         self.p_group = p_group
+        self.weights = None if sample_weight is None else read_weights(sample_weight, len(values))
+        if scored:
+            warn_of_decisions(self.p_y)
         self.attributes = read_sensitive(sensitive, len(values), missing=missing)
+        self.shown = display_names(self.attributes)
+
+    def weight_of(self, inside: NDArray[np.bool_]) -> FloatArray | None:
+        return None if self.weights is None else self.weights[inside]
 
     def labels(self) -> dict[str, str] | None:
         return None if self.classes is None else {"negative": str(self.classes[0]), "positive": str(self.classes[1])}
@@ -255,7 +284,7 @@ class _Rows:
     def decide(self, rule: Rule) -> NDArray[Any]:
         return rule.decide(self.p_y, self.p_group)
 
-    def group_probabilities(self) -> dict[str, FloatArray]:
+    def group_probabilities(self) -> dict[AttributeKey, FloatArray]:
         """Return p(A | x) or p(Y, A | x) by attribute, where the probabilities are known."""
         if self.p_group is None:
             return {}
@@ -264,9 +293,11 @@ class _Rows:
             if isinstance(self.p_group, Mapping)
             else dict.fromkeys(list(self.attributes)[:1], self.p_group)
         )
-        keys = {scores.attribute_key(key) for key in given}
+        keys = scores.by_attribute(given, self.attributes, "p_group")
         groups = {name: found.groups for name, found in self.attributes.items() if name in keys}
-        return scores.read_group_probabilities(given, groups, len(self.p_y)) if groups else {}
+        if not groups:
+            return {}
+        return scores.read_group_probabilities(given, groups, len(self.p_y), known=self.attributes)
 
 
 def _step(rows: _Rows, rule: Rule, tolerance: float, found: Audit, before: NDArray[Any]) -> dict[str, Any]:
@@ -275,14 +306,14 @@ def _step(rows: _Rows, rule: Rule, tolerance: float, found: Audit, before: NDArr
     positive = after == rule.classes[1]
     flips = [
         {
-            "attribute": attribute.name,
-            "group": text_of(group),
+            "attribute": rows.shown[name],
+            "group": text,
             "rows": int((attribute.codes == code).sum()),
             "to_positive": int((flipped & positive & (attribute.codes == code)).sum()),
             "to_negative": int((flipped & ~positive & (attribute.codes == code)).sum()),
         }
-        for attribute in rows.attributes.values()
-        for code, group in enumerate(attribute.groups)
+        for name, attribute in rows.attributes.items()
+        for code, text in enumerate(group_texts(attribute.groups))
     ]
     solution = rule.solution
     learned = None
@@ -314,11 +345,12 @@ def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDA
     chosen = [row for _, row in sorted(found, key=lambda pair: -pair[0])[:RECEIPTS]]
     if not chosen:
         return []
+    names = group_texts(attribute.groups)
     explained = rule.explain(rows.p_y[chosen], _take(rows.p_group, chosen))
     return [
         {
             "row": row,
-            "group": text_of(attribute.groups[attribute.codes[row]]),
+            "group": names[attribute.codes[row]],
             "label": None
             if rows.positive is None or rows.classes is None
             else str(rows.classes[int(rows.positive[row])]),
@@ -354,13 +386,17 @@ def _state(found: Audit) -> dict[str, Any]:
         "groups": [
             {
                 "attribute": attribute.name,
-                "group": text_of(group.group),
+                "group": text,
                 **{rate: _estimate(getattr(group, rate)) for rate in _RATES},
             }
             for attribute in found.attributes
-            for group in attribute.groups
+            for text, group in _texts(attribute)
         ],
     }
+
+
+def _texts(attribute: AttributeAudit) -> Iterable[tuple[str, GroupAudit]]:
+    return zip(group_texts(group.group for group in attribute.groups), attribute.groups, strict=True)
 
 
 def _severity(verdict: Verdict) -> tuple[int, float]:
@@ -379,7 +415,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         if shortage is None
         else {
             "rows_needed": shortage.rows_needed,
-            "group": None if shortage.group is None else text_of(shortage.group),
+            "group": None if shortage.group is None else joined(shortage.group),
             "label": shortage.label,
             "cell_rows": shortage.cell_rows,
             "cell_needed": shortage.cell_needed,
@@ -394,11 +430,11 @@ def _estimate(estimate: Estimate | None) -> dict[str, float | None] | None:
     return {name: None if bound is None or not np.isfinite(bound) else float(bound) for name, bound in bounds.items()}
 
 
-def _count(attribute: str, group: GroupAudit) -> dict[str, Any]:
+def _count(attribute: str, text: str, group: GroupAudit) -> dict[str, Any]:
     cells = [cell for cell in (group.rows, group.positives, group.negatives) if cell is not None]
     return {
         "attribute": attribute,
-        "group": text_of(group.group),
+        "group": text,
         "rows": group.rows,
         "positives": group.positives,
         "negatives": group.negatives,
@@ -413,37 +449,48 @@ def _calibration(rows: _Rows, confidence: float) -> list[dict[str, Any]]:
         everyone = np.ones(len(rows.p_y), dtype=bool)
         parts = [("everyone", everyone)]
         attribute = next(iter(rows.attributes.values()))
-        parts += [(text_of(group), attribute.codes == code) for code, group in enumerate(attribute.groups)]
-        for name, inside in parts:
+        parts += [(text, attribute.codes == code) for code, text in enumerate(group_texts(attribute.groups))]
+        for text, inside in parts:
             found.append(
                 {
                     "model": model,
-                    "group": name,
-                    **reliability(rows.p_y[inside], rows.positive[inside], confidence=confidence),
+                    "group": text,
+                    **reliability(
+                        rows.p_y[inside], rows.positive[inside], rows.weight_of(inside), confidence=confidence
+                    ),
                 }
             )
-    for name, array in rows.group_probabilities().items():
+    probabilities = rows.group_probabilities()
+    warn_of_reversed_groups(
+        probabilities, rows.attributes, np.ones(len(rows.p_y)) if rows.weights is None else rows.weights
+    )
+    for name, array in probabilities.items():
         attribute = rows.attributes[name]
         if array.ndim == 3 and rows.positive is not None and rows.classes is not None:
-            model = f"P(label = {rows.classes[1]}, {name} = …)"
-            found += _group_calibration(attribute, array[:, 1], rows.positive, model, confidence)
+            model = f"P(label = {rows.classes[1]}, {rows.shown[name]} = …)"
+            found += _group_calibration(rows, attribute, array[:, 1], rows.positive, model, confidence)
         everyone = np.ones(len(rows.p_y), dtype=bool)
         marginal = array.sum(axis=1) if array.ndim == 3 else array
-        found += _group_calibration(attribute, marginal, everyone, f"P({name} = …)", confidence)
+        found += _group_calibration(rows, attribute, marginal, everyone, f"P({rows.shown[name]} = …)", confidence)
     return found
 
 
 def _group_calibration(
-    attribute: Attribute, array: FloatArray, within: NDArray[np.bool_], model: str, confidence: float
+    rows: _Rows, attribute: Attribute, array: FloatArray, within: NDArray[np.bool_], model: str, confidence: float
 ) -> list[dict[str, Any]]:
     known = attribute.codes >= 0
     return [
         {
             "model": model,
-            "group": text_of(group),
-            **reliability(array[known, code], (within & (attribute.codes == code))[known], confidence=confidence),
+            "group": text,
+            **reliability(
+                array[known, code],
+                (within & (attribute.codes == code))[known],
+                rows.weight_of(known),
+                confidence=confidence,
+            ),
         }
-        for code, group in enumerate(attribute.groups)
+        for code, text in enumerate(group_texts(attribute.groups))
     ]
 
 

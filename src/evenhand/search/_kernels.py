@@ -119,7 +119,8 @@ def sweep(order, count, turns, start, low, high, lower, upper, best_utility, bes
     The first ``count`` of ``order`` sort those that turn inside (low, high), and ``start`` holds the utility and the
     values just after ``low``. Rows that turn within a relative RESOLUTION of each other are one block. Updates
     ``best_utility`` and ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility,
-    position) of the cell nearest to feasible, for searches that have found none yet; an excess of minus infinity says not to look.
+    position) of the cell nearest to feasible, for searches that have found none yet; an excess of minus
+    infinity says not to look.
 
     This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
     """
