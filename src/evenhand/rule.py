@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
-from evenhand.criteria import Criterion, Event, Groups, resolve, write_out
+from evenhand.criteria import Criterion, Event, Groups, check_tolerance, resolve, write_out
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_float_array, read_probabilities
 from evenhand.search import _kernels
@@ -161,6 +161,8 @@ class Rule:
         if len(self.classes) != 2 or self.classes[0] == self.classes[1]:
             raise InputError(f"A rule needs two different labels; got {self.classes!r}.")
         scores.read_costs(self.costs)
+        if self.tolerance is not None:
+            check_tolerance(self.tolerance)
 
     @classmethod
     def from_criterion(

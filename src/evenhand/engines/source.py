@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from evenhand import tables
-from evenhand.criteria import Criterion
+from evenhand.criteria import Criterion, check_tolerance
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
 from evenhand.engines.learning import learn_from_aggregate, learn_with_recount, warn_if_coarse
@@ -213,7 +213,7 @@ def learn_source(
 ) -> Rule:
     """Return the best rule that keeps its bounds on the rows: counted once, solved, and counted again."""
     options = {
-        "criterion": criterion, "tolerance": tolerance, "search": search, "evidence": evidence, "costs": costs,
+        "criterion": criterion, "tolerance": check_tolerance(tolerance), "search": search, "evidence": evidence, "costs": costs,
         "priors": priors, "missing": missing, "random_state": random_state,
     }  # fmt: skip
     found = aggregate_source(source, columns, level=level, max_cells=max_cells)
