@@ -213,8 +213,8 @@ def learn_source(
 ) -> Rule:
     """Return the best rule that keeps its bounds on the rows: counted once, solved, and counted again."""
     options = {
-        "criterion": criterion, "tolerance": check_tolerance(tolerance), "search": search, "evidence": evidence, "costs": costs,
-        "priors": priors, "missing": missing, "random_state": random_state,
+        "criterion": criterion, "tolerance": check_tolerance(tolerance), "search": search, "evidence": evidence,
+        "costs": costs, "priors": priors, "missing": missing, "random_state": random_state,
     }  # fmt: skip
     found = aggregate_source(source, columns, level=level, max_cells=max_cells)
     warn_if_coarse(found, level)
