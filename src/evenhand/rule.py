@@ -22,6 +22,7 @@ from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_float_array, read_probabilities
 from evenhand.search import _kernels
 from evenhand.search.problem import Solution
+from evenhand.text import printable
 
 ROWS_A_THREAD = 500_000
 PRIOR_SLACK = 0.02
@@ -86,7 +87,7 @@ class Receipt:
 
     def __str__(self) -> str:
         lines = [f"probability {self.probability:.4f}, margin {self.margin:+.4f}: alone, {self.base_decision!r}"]
-        lines += [f"  {amount:+.4f}  from {name}" for name, amount in self.terms.items()]
+        lines += [f"  {amount:+.4f}  from {printable(name)}" for name, amount in self.terms.items()]
         verb = "flipped to" if self.flipped else "stays"
         lines.append(f"fair margin {self.fair_margin:+.4f}: {verb} {self.decision!r}")
         lines.append(f"distance to the boundary: {self.distance:.4f} in probability")
