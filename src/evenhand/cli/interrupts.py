@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 GRACE = 0.6
 INTERRUPTED = 130
 MESSAGE = "evenhand: stopped.\n"
+SHOW_CURSOR = "\r\x1b[K\x1b[?25h"  # a progress bar hides it
 
 
 @contextlib.contextmanager
@@ -90,5 +91,6 @@ def _watch(read: int, ended: threading.Event, claim: Callable[[], bool]) -> None
 
         remove_unfinished()
         with contextlib.suppress(OSError, ValueError):
-            os.write(sys.stderr.fileno(), MESSAGE.encode("ascii"))
+            stream = sys.stderr.fileno()
+            os.write(stream, ((SHOW_CURSOR if os.isatty(stream) else "") + MESSAGE).encode("ascii"))
         os._exit(INTERRUPTED)
