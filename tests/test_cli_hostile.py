@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import json
 import math
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import evenhand as eh
+from evenhand import tables
 from evenhand.cli import main
 from evenhand.cli.columns import match_columns
 from evenhand.errors import InputError
@@ -48,6 +50,8 @@ def answer(arguments, capsys, codes=(0, 1, 2, 3)):
     for sign in ("Traceback", "unexpected", "mistake in evenhand"):
         assert not shown.err.count(sign), shown.err[:500]
     assert len(shown.err) < 5000
+    for sign in shown.out + shown.err:
+        assert sign.isprintable() or sign == "\n", (arguments, sign)
     if code == 2:
         assert shown.err.startswith("evenhand: ")
     return shown.err
@@ -102,6 +106,11 @@ VALUES = {
     "no columns": {},
     "all null": dict.fromkeys(good(), pa.nulls(40)),
     "strange names": {"p\n\x1b[31m": [0.5], "": [1], "y": [1]},
+    "required columns": pa.table(good()).cast(
+        pa.schema([field.with_nullable(False) for field in pa.table(good()).schema])
+    ),
+    "dictionaries": {**good(), "sex": pa.array(good()["sex"]).dictionary_encode()},
+    "an escape sequence": {**good(), "sex": ["F\x1b[2J", "F\x1b[2J", "M", "M"] * 10},
 }
 
 
@@ -183,6 +192,16 @@ ARGUMENTS = [
     [], ["nothing"], ["audit"], ["audit", "missing.csv", *AUDIT], ["audit", ".", *AUDIT],
     ["audit", "t.xlsx", *AUDIT], ["audit", "t.csv"], ["audit", "t.csv", "--sensitive", "sex"],
     ["audit", "t.csv", *AUDIT, "--tolerance", "much"],
+    ["audit", "t.csv", *AUDIT, "--tolerance", "5"], ["audit", "t.csv", *AUDIT, "--tolerance", "inf"],
+    ["audit", "t.csv", *AUDIT, "--criterion", "dp:5"], ["audit", "t.csv", *AUDIT, "--tolerance", "9" * 400],
+    ["fit", "t.csv", *FIT, "--tolerance", "5"], ["frontier", "t.csv", *FIT[:-2], "--tolerances", "5"],
+    ["frontier", "t.csv", *FIT[:-2], "--tolerance", "5"], ["demo", "--tolerance", "5"],
+    ["fit", "t.csv", *FIT, "--tolerance", "5", "--engine", "duckdb"],
+    ["fit", "t.csv", *FIT, "--tolerance", "5", "--features", "p"],
+    ["audit", "t.csv", *AUDIT, "--report", "."], ["demo", "-o", "no/such/folder/r.html"], ["demo", "-o", "."],
+    ["frontier", "t.csv", *FIT[:-2], "-o", "o.xlsx"], ["frontier", "t.csv", *FIT[:-2], "-o", "no/folder/o.csv"],
+    ["fit", "t.csv", *FIT, "--card", "."], ["fit", "t.csv", *FIT, "--report", "no/such/folder/r.html"],
+    ["datasets", "adult", "-o", "no/such/folder/a.csv"], ["explain", "rule.json", "s3://bucket/t.csv", "--at", "0"],
     ["audit", "t.csv", *AUDIT, "--tolerance", "-1"], ["audit", "t.csv", *AUDIT, "--tolerance", "nan"],
     ["audit", "t.csv", *AUDIT, "--confidence", "2"], ["audit", "t.csv", *AUDIT, "--threshold", "9"],
     ["audit", "t.csv", *AUDIT, "--criterion", "justice"], ["audit", "t.csv", *AUDIT, "--weight", "sex"],
@@ -298,12 +317,236 @@ def test_explain_says_how_to_get_the_rule_of_a_classifier(place, capsys):
     assert ".rule_.to_json()" in said
 
 
-@pytest.mark.parametrize("output", ["t.parquet", "./t.parquet", "link.parquet"])
-def test_a_table_is_not_overwritten_by_what_is_made_of_it(output, place, capsys):
+def spellings(place, name):
+    """Give several ways to name one file."""
+    (place / f"soft-{name}").symlink_to(name)
+    (place / f"hard-{name}").hardlink_to(place / name)
+    return [name, f"./{name}", str(place / name), f"soft-{name}", f"hard-{name}", f"file://{place / name}"]
+
+
+FRONTIER = [*FIT[:-2], "--tolerances", "0.2"]
+TRAIN = ["--label", "y", "--sensitive", "sex", "--features", "p"]
+OVERWRITES = {
+    "fit -o": (["fit", "t.parquet", *FIT[:-2], "-o"], ["t.parquet", "options.toml"]),
+    "fit --report": (["fit", "t.parquet", *FIT, "--report"], ["t.parquet"]),
+    "fit --card": (["fit", "t.parquet", *FIT, "--card"], ["t.parquet"]),
+    "fit --test": (["fit", "t.parquet", *FIT[:-2], "--test", "other.parquet", "-o"], ["other.parquet"]),
+    "fit --engine": (["fit", "t*.parquet", *FIT[:-2], "--engine", "duckdb", "-o"], ["t.parquet"]),
+    "fit --features -o": (["fit", "t.parquet", *TRAIN, "-o"], ["t.parquet"]),
+    "fit --features --card": (["fit", "t.parquet", *TRAIN, "-o", "m.skops", "--card"], ["t.parquet"]),
+    "audit --report": (["audit", "t.parquet", *AUDIT, "--report"], ["t.parquet", "options.toml"]),
+    "frontier -o": (["frontier", "t.parquet", *FRONTIER, "-o"], ["t.parquet"]),
+    "frontier --report": (["frontier", "t.parquet", *FRONTIER, "--report"], ["t.parquet"]),
+    "apply -o": (["apply", "rule.json", "t.parquet", "-o"], ["t.parquet", "rule.json"]),
+    "apply --engine": (["apply", "rule.json", "t*.parquet", "--engine", "duckdb", "-o"], ["t.parquet", "rule.json"]),
+    "demo -o": (["demo", "-o"], ["options.toml"]),
+    "datasets -o": (["datasets", "adult", "-o"], ["options.csv"]),
+}
+
+
+@pytest.mark.parametrize("case", OVERWRITES)
+def test_no_input_is_overwritten_by_any_output(case, place, capsys):
+    command, inputs = OVERWRITES[case]
     write("t.parquet")
-    (place / "link.parquet").symlink_to(place / "t.parquet")
-    before = (place / "t.parquet").read_bytes()
-    said = answer(["apply", "rule.json", "t.parquet", "-o", output], capsys, codes=(2,))
-    assert "is the table that is read" in said
-    answer(["frontier", "t.parquet", *FIT[:-2], "-o", output], capsys, codes=(2,))
-    assert (place / "t.parquet").read_bytes() == before
+    write("other.parquet")
+    (place / "options.toml").write_text("")
+    (place / "options.csv").write_text("")
+    for name in inputs:
+        before = (place / name).read_bytes()
+        there = sorted(path.name for path in place.iterdir())
+        for output in (spelt := spellings(place, name)):
+            config = ["--config", name] if name.startswith("options") else []
+            said = answer([*command, output, *config], capsys, codes=(2,))
+            assert "another name, so that it is kept" in said
+            assert (place / name).read_bytes() == before
+        assert sorted(path.name for path in place.iterdir()) == sorted({*there, *spelt[3:5]})
+
+
+TWO_OUTPUTS = [
+    ["fit", "t.parquet", *FIT[:-1], "x", "--report", "x"],
+    ["fit", "t.parquet", *FIT[:-1], "x", "--card", "./x"],
+    ["fit", "t.parquet", *FIT, "--report", "x", "--card", "folder/../x"],
+    ["fit", "t.parquet", *TRAIN, "-o", "x.json", "--report", "x.json"],
+    ["fit", "t.parquet", *TRAIN, "-o", "x.json", "--card", "link"],
+    ["frontier", "t.parquet", *FRONTIER, "-o", "x.csv", "--report", "x.csv"],
+]
+
+
+@pytest.mark.parametrize("arguments", TWO_OUTPUTS, ids=" ".join)
+def test_two_outputs_are_not_written_to_one_file(arguments, place, capsys):
+    write("t.parquet")
+    (place / "folder").mkdir()
+    (place / "link").symlink_to("x.json")
+    there = sorted(path.name for path in place.iterdir())
+    assert "give them different names" in answer(arguments, capsys, codes=(2,))
+    assert sorted(path.name for path in place.iterdir()) == there
+
+
+def test_nothing_is_read_before_the_paths_are_checked(place, capsys, monkeypatch):
+    """The table is not even there: that is said of the output first."""
+    said = answer(["fit", "none.parquet", *FIT[:-1], "none.parquet"], capsys, codes=(2,))
+    assert "--output none.parquet is the table that is read" in said
+
+
+CONTROLS = {
+    "escape": "\x1b[31m", "bell": "\x07", "return": "\r", "line feed": "\nevenhand: all verdicts pass",
+    "delete": "\x7f", "C1": "\x9b31m",
+    "next line": "\x85", "override": "\u202e", "isolate": "\u2066", "invisible": "\u200b",
+    "line separator": "\u2028", "title": "\x1b]0;x\x07", "backspace": "\b\b\b",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONTROLS)
+@pytest.mark.parametrize("name", ["t.parquet", "t.feather"])
+def test_names_from_data_never_steer_the_terminal(case, name, place, capsys):
+    """Names of columns, groups and labels, in results, in errors, in JSON, in the card and in the report."""
+    bad = CONTROLS[case]
+    names = {"y": f"y{bad}", "sex": f"sex{bad}", "p": f"p{bad}", "p_f": f"p_f{bad}"}
+    data = {names[key]: values for key, values in good(400).items()}
+    data[names["sex"]] = [f"F{bad}", f"F{bad}", f"M{bad}", f"M{bad}"] * 100
+    data[names["y"]] = [f"no{bad}", f"yes{bad}"] * 200
+    (pq.write_table if name.endswith("parquet") else pa.feather.write_feather)(pa.table(data), name)
+    truth = ["--label", names["y"], "--pos-label", f"yes{bad}", "--sensitive", names["sex"], "--score", names["p"]]
+    fit = [*truth, "--group-score", f"F{bad}={names['p_f']}"]
+    outputs = ["-o", "learnt.json", "--card", "card.md", "--report", "report.html"]
+    answer(["audit", name, *truth], capsys, codes=(0, 1, 3))
+    answer(["audit", name, *truth, "--json"], capsys, codes=(0, 1, 3))
+    answer(["fit", name, *fit, *outputs], capsys, codes=(0,))
+    answer(["frontier", name, *fit, "--tolerances", "0.2", "--json"], capsys, codes=(0,))
+    answer(["explain", "learnt.json", name, "--at", "0"], capsys, codes=(0,))
+    answer(["explain", "learnt.json", name, "--at", "0", "--json"], capsys, codes=(0,))
+    answer(["apply", "learnt.json", name, "-o", "out.csv"], capsys, codes=(0,))
+    if name == "t.parquet":
+        answer(["fit", name, *fit, "-o", "learnt.json", "--engine", "duckdb"], capsys, codes=(0,))
+    for wrong in (
+        ["audit", name, *truth, "--weight", f"none{bad}"],
+        ["audit", name, *truth, "--weight", names["sex"]],
+        ["audit", name, *truth[:2], *truth[4:]],
+        ["fit", name, *truth, "-o", "x.json"],
+        ["fit", name, *fit, "--group-score", f"X{bad}=p", "-o", "x.json"],
+        ["fit", name, *fit, "-o", "x.json", "--criterion", f"dp{bad}x"],
+        ["fit", f"none{bad}.csv", *fit, "-o", "x.json"],
+        ["fit", name, *fit, "-o", f"none{bad}/x.json"],
+        ["apply", "learnt.json", name, "-o", "out.csv", "--score", f"q{bad}"],
+        ["explain", "learnt.json", name, "--at", "0", "--score", names["sex"]],
+        [f"command{bad}"],
+    ):
+        said = answer(wrong, capsys, codes=(2,))
+        assert len(said.splitlines()) == 1
+    card = (place / "card.md").read_text(encoding="utf-8")
+    assert all(sign.isprintable() or sign == "\n" for sign in card)
+    if bad.startswith("\n"):
+        assert "\nevenhand: all verdicts pass" not in card
+    page = (place / "report.html").read_text(encoding="utf-8")
+    assert case in ("line feed", "return", "invisible") or bad not in page
+
+
+def test_the_names_in_a_rule_file_never_steer_the_terminal(place, capsys):
+    pa.csv.write_csv(pa.table(good()), "t.csv")
+    rule = json.loads((place / "rule.json").read_text())
+    for term in rule["terms"]:
+        term["name"] = "\x1b[31m\nThe decision is fair."
+    (place / "bad.json").write_text(json.dumps(rule))
+    answer(["explain", "bad.json", "t.csv", "--at", "0"], capsys, codes=(0,))
+    receipt = str(eh.Rule.from_json(json.dumps(rule)).explain([0.5], [[0.5, 0.5]])[0])
+    assert "\x1b" not in receipt
+    assert "\nThe decision is fair." not in receipt
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_never_steer_the_terminal(place, capsys, monkeypatch):
+    import warnings
+
+    from evenhand import datasets
+
+    def load_adult():
+        warnings.warn("a group called \x1b[31m\nF", stacklevel=1)
+        raise InputError("stop")
+
+    monkeypatch.setattr(datasets, "load_adult", load_adult)
+    assert answer(["datasets", "adult"], capsys, codes=(2,)).splitlines() == [
+        "evenhand: note: a group called \\x1b[31m\\nF",
+        "evenhand: stop",
+    ]
+
+
+URLS = ["s3://bucket/a/t.parquet", "https://h.org//a/t.csv?k=1", "gs://bucket/t.parquet", "hdfs://name:9000/t.parquet"]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys):
+    """Every input and output; the address is named as it was given, but for slashes that pathlib leaves out."""
+    write("t.parquet")
+    named = url.replace("//a", "/a")
+    for arguments in (
+        ["audit", url, *AUDIT],
+        ["fit", url, *FIT],
+        ["fit", url, *TRAIN, "-o", "m.skops"],
+        ["fit", "t.parquet", *FIT, "--test", url],
+        ["frontier", url, *FRONTIER],
+        ["apply", "rule.json", url, "-o", "o.csv"],
+        ["apply", url, "t.parquet", "-o", "o.csv"],
+        ["explain", "rule.json", url, "--at", "0"],
+        ["explain", url, "t.parquet", "--at", "0"],
+    ):
+        said = answer(arguments, capsys, codes=(2,))
+        assert said.startswith(f"evenhand: {named} is an address, and evenhand reads files: download it first.")
+        assert len(said.splitlines()) == 1
+    for arguments in (
+        ["audit", "t.parquet", *AUDIT, "--report", url],
+        ["fit", "t.parquet", *FIT[:-1], url],
+        ["fit", "t.parquet", *FIT, "--card", url],
+        ["frontier", "t.parquet", *FRONTIER, "-o", url],
+        ["apply", "rule.json", "t.parquet", "-o", url],
+        ["apply", "rule.json", "t.parquet", "-o", url, "--engine", "duckdb"],
+        ["demo", "-o", url],
+        ["datasets", "adult", "-o", url],
+        ["reproduce", "synthetic", "-o", url],
+    ):
+        said = answer(arguments, capsys, codes=(2,))
+        assert f"{named} is an address, and evenhand writes files: write to a local file" in said
+    assert not [path for path in place.iterdir() if ":" in path.name]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_duckdb_is_given_the_address_itself(url, place, capsys):
+    for arguments in (
+        ["apply", "rule.json", url, "-o", "o.csv", "--engine", "duckdb"],
+        ["fit", url, *FIT, "--engine", "duckdb"],
+    ):
+        said = answer(arguments, capsys, codes=(2,))
+        assert said.startswith(f"evenhand: {url.replace('//a', '/a')} cannot be read here.")
+        assert "Download it first" in said
+        assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("engine", [[], ["--engine", "duckdb"]])
+def test_an_address_of_a_local_file_is_read_and_written(engine, place, capsys):
+    write("t.parquet")
+    table, output = f"file://{place}/t.parquet", f"file://{place}/o.parquet"
+    answer(["apply", "rule.json", table, "-o", output, *engine], capsys, codes=(0,))
+    assert pq.read_table("o.parquet").num_rows == 40
+    answer(["fit", table, *FIT, *engine], capsys, codes=(0,))
+
+
+@pytest.mark.parametrize("engine", [[], ["--engine", "duckdb"]])
+def test_tables_of_required_columns_are_decided(engine, place, capsys):
+    table = pa.table(good())
+    pq.write_table(table.cast(pa.schema([f.with_nullable(False) for f in table.schema])), "t.parquet")
+    pq.write_table(table, "optional.parquet")
+    for output in ["o.parquet", "o.csv", *([] if engine else ["o.arrow", "o.feather"])]:
+        answer(["apply", "rule.json", "t.parquet", "-o", output, *engine], capsys, codes=(0,))
+        answer(["apply", "rule.json", "optional.parquet", "-o", f"as-{output}", *engine], capsys, codes=(0,))
+        names = [*table.column_names, "decision", "fair_margin", "flipped", "bias_score_1"]
+        found = tables.read_table(output, names).to_pydict()
+        assert found == tables.read_table(f"as-{output}", names).to_pydict()
+    answer(["apply", "rule.json", "t.parquet", "-o", "o.parquet", "--no-keep", *engine], capsys, codes=(0,))
+
+
+def test_apply_leaves_cells_that_look_like_formulas_as_they_are(place, capsys):
+    cells = ["=1+1", "+49", "-5", "@x", "\t=1", "=cmd|' /C calc'!A0", "'=1", "007"] * 5
+    pa.csv.write_csv(pa.table({**good(), "note": cells}), "t.csv")
+    for engine in ([], ["--engine", "duckdb"]):
+        answer(["apply", "rule.json", "t.csv", "-o", "o.csv", *engine], capsys, codes=(0,))
+        with (place / "o.csv").open(newline="") as file:
+            assert [row["note"] for row in csv.DictReader(file)] == cells

@@ -25,7 +25,7 @@ def modules():
     import importlib
 
     sys.path.insert(0, str(EXAMPLES))
-    names = ("make_files", "onnx_service", "rule_service", "triton_repository", "warehouse_view")
+    names = ("make_files", "onnx_service", "reasons", "rule_service", "triton_repository", "warehouse_view")
     try:
         yield {name: importlib.import_module(name) for name in names}
     finally:
@@ -81,6 +81,41 @@ def test_the_service_answers_bad_rows_with_422(modules, fair, body):
     client = TestClient(modules["rule_service"].make_app(fair.rule_))
     for path in ("/decide", "/explain"):
         assert client.post(path, json=body).status_code == 422
+
+
+NO_JSON_NUMBERS = ["NaN", "Infinity", "-Infinity", "1e999", '"\\ud800"']
+
+
+@pytest.mark.parametrize("sign", NO_JSON_NUMBERS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"p_y": [%s], "p_group": [[0.5, 0.5]]}', '{"p_y": [0.5], "p_group": [[%s, 0.5]]}', '{"p_y": %s}', "%s",
+        '{"p_y": [0.5, %s], "p_group": %s}', '{"unknown": %s, "p_y": [2.0]}',
+    ],
+)  # fmt: skip
+def test_numbers_that_json_does_not_have_are_answered_with_422_and_the_reason(modules, fair, body, sign):
+    client = TestClient(modules["rule_service"].make_app(fair.rule_), raise_server_exceptions=False)
+    for path in ("/decide", "/explain"):
+        answer = client.post(path, content=body.replace("%s", sign), headers={"content-type": "application/json"})
+        assert answer.status_code == 422
+        assert answer.json()["detail"][0]["msg"]
+
+
+@pytest.mark.parametrize("sign", [*NO_JSON_NUMBERS, "1e308", "-1e308"])
+@pytest.mark.parametrize("body", ['{"X": [[0.1, %s]]}', '{"X": [[0.1, 0.2], [%s, %s]]}', '{"X": %s}'])
+def test_the_onnx_service_answers_such_numbers_too(modules, folder, fair, body, sign):
+    client = TestClient(modules["onnx_service"].make_app(folder / "fair.onnx"), raise_server_exceptions=False)
+    content = body.replace("%s", sign)
+    answer = client.post("/decide", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code in ((200, 422) if "1e308" in sign else (422,))
+    assert answer.json()
+
+
+def test_the_reasons_of_a_long_request_are_a_short_answer(modules, fair):
+    client = TestClient(modules["rule_service"].make_app(fair.rule_))
+    answer = client.post("/decide", json={"p_y": [2.0] * 10_000, "p_group": []})
+    assert len(answer.json()["detail"]) == modules["reasons"].MOST_REASONS
 
 
 def test_the_onnx_file_goes_behind_fastapi(modules, folder, fair, rows):

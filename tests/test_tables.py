@@ -106,3 +106,41 @@ def test_messages_name_the_column_and_its_like(tmp_path):
         tables.read_table(tmp_path / "twice.parquet", ["a"])
     with pytest.raises(InputError, match="no such file"):
         tables.read_table(tmp_path / "none.csv", ["a"])
+
+
+def required(table):
+    return table.cast(pa.schema([field.with_nullable(False) for field in table.schema]))
+
+
+@pytest.mark.parametrize("source", ["t.parquet", "t.arrow"])
+@pytest.mark.parametrize("target", ["o.csv", "o.parquet", "o.arrow"])
+def test_batches_are_written_whatever_the_schema_says_of_empty_places(source, target, tmp_path):
+    """A table without the word "required" fits a schema with it, and the other way round, in every batch."""
+    table = pa.table({"a": np.arange(9), "b": list("xyzxyzxyz")})
+    for read, wanted in ((required(table), table.schema), (table, required(table).schema)):
+        tables.write_table(tmp_path / source, dict(zip(read.column_names, read.columns, strict=True)))
+        with tables.write_batches(tmp_path / target, wanted) as writer:
+            for batch in read.to_batches(max_chunksize=4):
+                writer.write(pa.Table.from_batches([batch]))
+        found = tables.read_table(tmp_path / target, ["a", "b"])
+        assert found.to_pydict() == table.to_pydict()
+
+
+@pytest.mark.parametrize("target", ["o.csv", "o.parquet", "o.arrow"])
+def test_every_batch_may_have_a_dictionary_of_its_own(target, tmp_path):
+    texts = (["x", "y"], ["z"], ["y", None])
+    parts = [pa.table({"a": pa.array(words).dictionary_encode(), "b": [0] * len(words)}) for words in texts]
+    with tables.write_batches(tmp_path / target, parts[0].schema) as writer:
+        for part in parts:
+            writer.write(part)
+    assert tables.read_table(tmp_path / target, ["a"]).to_pydict()["a"] == ["x", "y", "z", "y", None]
+
+
+HOSTILE_CELLS = ["=1+1", "+49 30", "-5", "@SUM(A1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0", 'a"b', "a,b", " x ", "'=1"]
+
+
+def test_csv_gives_back_every_cell_and_name_as_it_was(tmp_path):
+    """Nothing is put before a cell that a spreadsheet would take for a formula: SECURITY.md says why."""
+    columns = {"=n": HOSTILE_CELLS, "@m": list(range(len(HOSTILE_CELLS)))}
+    tables.write_table(tmp_path / "t.csv", columns)
+    assert tables.read_table(tmp_path / "t.csv", ["=n", "@m"]).to_pydict() == columns

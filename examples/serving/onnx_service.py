@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
+from reasons import answer_with_reasons
 
 MOST_ROWS = 10_000
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -28,6 +29,7 @@ class Rows(BaseModel):
 def make_app(path: str | Path) -> FastAPI:
     """Return the service of one ONNX file whose input is a matrix of doubles."""
     app = FastAPI(title="Fair decisions")
+    answer_with_reasons(app)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     width = session.get_inputs()[0].shape[1]
@@ -37,6 +39,12 @@ def make_app(path: str | Path) -> FastAPI:
         if any(len(row) != width for row in rows.X):
             raise HTTPException(422, f"Each row needs {width} features.")
         found = session.run(None, {"X": np.array(rows.X, dtype=np.float64)})
+        numbers = (values.reshape(len(rows.X), -1) for values in found if values.dtype.kind == "f")
+        bad = ~np.all([np.isfinite(values).all(axis=1) for values in numbers], axis=0)
+        if bad.any():
+            raise HTTPException(
+                422, f"The model gives no number for row {int(np.argmax(bad))}: are its features right?"
+            )
         return {name: values.tolist() for name, values in zip(names, found, strict=True)}
 
     return app

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
+from reasons import answer_with_reasons
 
 import evenhand as eh
 
@@ -37,6 +38,7 @@ class Decisions(BaseModel):
 def make_app(rule: eh.Rule) -> FastAPI:
     """Return the service of one rule."""
     app = FastAPI(title="Fair decisions")
+    answer_with_reasons(app)
 
     def arrays(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
         try:

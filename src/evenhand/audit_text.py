@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Hashable, Iterable
 
 from evenhand.audit import AttributeAudit, Audit, Estimate, Shortage
+from evenhand.text import short_name
 
 
 def lines(found: Audit) -> Iterable[str]:
@@ -19,12 +20,12 @@ def lines(found: Audit) -> Iterable[str]:
     for attribute in found.attributes:
         yield ""
         unknown = f" ({attribute.unknown_rows:,} rows of unknown group left out)" if attribute.unknown_rows else ""
-        yield f"{_printable(attribute.name)}{unknown}"
+        yield f"{short_name(attribute.name)}{unknown}"
         yield from _table(_group_rows(attribute))
         yield f"  selection ratio, lowest to highest: {_shown(attribute.selection_ratio)}"
     for name in dict.fromkeys(verdict.attribute for verdict in found.verdicts):
         yield ""
-        yield "verdicts" if name is None else f"verdicts on {_printable(name)}"
+        yield "verdicts" if name is None else f"verdicts on {short_name(name)}"
         verdicts = [verdict for verdict in found.verdicts if verdict.attribute == name]
         rows = [["criterion", "gap", "at most", "verdict"]]
         rows += [[v.criterion, _shown(v.gap), f"{v.tolerance:g}", v.outcome] for v in verdicts]
@@ -44,7 +45,7 @@ def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
 
 
 def _advice(shortage: Shortage) -> str:
-    where = "all rows" if shortage.group is None else f"the group {_printable(shortage.group)}"
+    where = "all rows" if shortage.group is None else f"the group {short_name(shortage.group)}"
     label = "" if shortage.label is None else f" with a {('negative', 'positive')[shortage.label]} label"
     if shortage.cell_needed is None and shortage.cell_rows == 0:
         return f"{where}{label} has no rows"
@@ -73,15 +74,8 @@ def _brief(estimate: Estimate) -> str:
 def _names(groups: Iterable[Hashable]) -> list[str]:
     """Return the groups' names as shown; in full and with their kind where two would look alike."""
     listed = list(groups)
-    names = [_printable(group) for group in listed]
+    names = [short_name(group) for group in listed]
     return names if len(set(names)) == len(names) else [ascii(group) for group in listed]
-
-
-def _printable(group: Hashable) -> str:
-    text = str(group)
-    if not text.strip() or not text.isprintable():
-        text = ascii(text)
-    return text if len(text) <= 40 else f"{text[:28]}...{text[-9:]}"
 
 
 def _table(rows: list[list[str]]) -> Iterable[str]:

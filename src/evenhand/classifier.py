@@ -155,7 +155,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         "estimator": [HasMethods(["fit", "predict_proba"])],
         "auxiliary": [HasMethods(["fit", "predict_proba"]), dict, None],
         "criterion": [str, Criterion],
-        "tolerance": [Interval(Real, 0, None, closed="left")],
+        "tolerance": [Real],
         "search": [str, HasMethods(["solve"])],
         "cv": ["cv_object", Interval(RealNotInt, 0, 1, closed="neither")],
         "ensemble": ["boolean", StrOptions({"matched"})],
@@ -240,6 +240,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         for name in ("rule_", "frontier_", "held_out_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
+        check_tolerance(self.tolerance)
         check_not_lazy(X)
         columns = self._find_columns(X, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)

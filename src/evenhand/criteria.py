@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray
+from evenhand.inputs import EDGE_SLACK, FloatArray, shown
 
 RateName = Literal["selection_rate", "tpr", "fpr", "tnr", "fnr"]
 
@@ -292,7 +292,7 @@ class SelectionRatio(Criterion):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (_is_number(self.ratio) and 0.0 < self.ratio <= 1.0):
-            raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {self.ratio!r}.")
+            raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {shown(self.ratio)}.")
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return one bound for each ordered pair of groups."""
@@ -331,7 +331,7 @@ class MinimumRate(Criterion):
         if self.rate not in _RATES:
             raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got {self.rate!r}.")
         if not (_is_number(self.floor) and 0.0 <= self.floor <= 1.0):
-            raise InputError(f"MinimumRate needs a floor in [0, 1]; got {self.floor!r}.")
+            raise InputError(f"MinimumRate needs a floor in [0, 1]; got {shown(self.floor)}.")
 
     @property
     def needs_joint(self) -> bool:  # type: ignore[override]
@@ -376,7 +376,7 @@ class SelectionBudget(Criterion):
         numbers = _is_number(self.lower) and _is_number(self.upper)
         if not (numbers and 0.0 <= self.lower <= self.upper <= 1.0):
             raise InputError(
-                f"SelectionBudget needs numbers 0 <= lower <= upper <= 1; got {self.lower!r}, {self.upper!r}."
+                f"SelectionBudget needs numbers 0 <= lower <= upper <= 1; got {shown(self.lower)}, {shown(self.upper)}."
             )
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
@@ -432,14 +432,19 @@ def _is_number(value: object) -> bool:
 
 
 def check_tolerance(tolerance: float) -> float:
-    """Return the tolerance as a float, or raise: it is a number that is not negative."""
+    """Return the tolerance as a float, or raise: it is a number from 0 to 1, as differences of rates are."""
     if not _is_number(tolerance):
-        raise InputError(f"tolerance must be a number; got {tolerance!r}.")
-    if not tolerance >= 0.0:
-        raise InputError(f"tolerance must not be negative; got {tolerance!r}.")
-    if tolerance == np.inf:
-        raise InputError("tolerance must be finite; 1 allows any gap between rates.")
-    return float(tolerance)
+        raise InputError(f"tolerance must be a number; got {shown(tolerance)}.")
+    if tolerance < 0.0:
+        raise InputError(f"tolerance must not be negative; got {shown(tolerance)}.")
+    if not tolerance <= 100.0:
+        raise InputError(f"tolerance must be a number from 0 to 1; got {shown(tolerance)}. 1 allows any gap of rates.")
+    if tolerance > 1.0 + EDGE_SLACK:
+        raise InputError(
+            f"tolerance {tolerance:g} is {100 * tolerance:g} points, and rates differ by at most 1 (100 points):"
+            f" did you mean {tolerance / 100:g}?"
+        )
+    return min(float(tolerance), 1.0)
 
 
 NAMES: dict[str, type[Criterion]] = {

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.audit import Audit, Estimate, audit
+from evenhand.criteria import check_tolerance
 from evenhand.datasets import Dataset, load_adult
 from evenhand.datasets.adult import LABEL, SHA256
 from evenhand.frontier import Frontier, frontier, tolerance_ladder
@@ -92,6 +93,7 @@ def run_demo(
     Demo
         The audits, the rules and where the report is.
     """
+    tolerance = check_tolerance(tolerance)
     begin = time.perf_counter()
     data = load_adult()
     say(f"Adult: {len(data):,} people; does a person earn more than 50,000 dollars? The groups are by {ATTRIBUTE}.")

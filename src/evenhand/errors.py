@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import ClassVar
 
 
 class EvenhandError(Exception):
     """The base of everything evenhand raises on purpose."""
 
+    multiline: ClassVar[bool] = False
+
 
 class InputError(EvenhandError, ValueError):
     """The caller's data or options cannot be used as they are."""
+
+
+class WriteError(EvenhandError, OSError):
+    """A file cannot be written: the disk is full, or the place cannot be written to. Nothing was left half-written.
+
+    Parameters
+    ----------
+    message : str
+        The path, the system's reason, and what to do.
+    errno : int or None, default=None
+        The system's number of the reason.
+    """
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 class InfeasibleError(EvenhandError, ValueError):

@@ -81,6 +81,7 @@ class Frontier:
 
     def rule_at(self, tolerance: float) -> Rule:
         """Return the rule of the loosest point that is within a tolerance."""
+        tolerance = check_tolerance(tolerance)
         within = [point for point in self.points if point.tolerance <= tolerance + 1e-12]
         if not within:
             raise InputError(f"No point of this frontier is within tolerance {tolerance:g}.")

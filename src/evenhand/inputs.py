@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,7 @@ MANY_GROUPS = 20
 IGNORE_MISSING = "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates"
 DROP_MISSING = "drop them, or give them a group of their own"
 EDGE_SLACK = 1e-6
+LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,15 @@ def group_texts(groups: Iterable[Hashable]) -> list[str]:
     listed = list(groups)
     texts = [joined(group) for group in listed]
     return texts if len(set(texts)) == len(texts) else [repr(group) for group in listed]
+
+
+def shown(value: object) -> str:
+    """Return a value as a message quotes it: shortened, and a number with too many digits in words."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a number of more than {sys.get_int_max_str_digits():,} digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:40]}...{text[-10:]}"
 
 
 def is_missing(value: object) -> bool:
@@ -398,7 +409,7 @@ def as_float_array(values: Any, what: str) -> FloatArray:
         raise InputError(f"{what} must be real numbers; got complex ones.")
     try:
         return np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be numbers: {error}.") from None
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special
 
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray
+from evenhand.inputs import FloatArray, shown
 
 Interval = tuple[FloatArray, FloatArray]
 
@@ -28,9 +28,9 @@ _MOST_RESAMPLED = 600
 def check_confidence(confidence: float) -> float:
     """Return the confidence, or raise: it is a number strictly between 0 and 1."""
     if isinstance(confidence, bool) or not isinstance(confidence, int | float | np.integer | np.floating):
-        raise InputError(f"confidence must be a number between 0 and 1; got {confidence!r}.")
+        raise InputError(f"confidence must be a number between 0 and 1; got {shown(confidence)}.")
     if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence must be strictly between 0 and 1, as in 0.95; got {confidence!r}.")
+        raise InputError(f"confidence must be strictly between 0 and 1, as in 0.95; got {shown(confidence)}.")
     return float(confidence)
 
 

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
-from evenhand.criteria import AttributeKey, Criterion, Event, Groups, resolve, write_out
+from evenhand.criteria import AttributeKey, Criterion, Event, Groups, check_tolerance, resolve, write_out
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_float_array, read_probabilities
 from evenhand.search import _kernels
 from evenhand.search.problem import Solution
+from evenhand.text import printable
 
 ROWS_A_THREAD = 500_000
 PRIOR_SLACK = 0.02
@@ -87,7 +88,7 @@ class Receipt:
 
     def __str__(self) -> str:
         lines = [f"probability {self.probability:.4f}, margin {self.margin:+.4f}: alone, {self.base_decision!r}"]
-        lines += [f"  {amount:+.4f}  from {name}" for name, amount in self.terms.items()]
+        lines += [f"  {amount:+.4f}  from {printable(name)}" for name, amount in self.terms.items()]
         verb = "flipped to" if self.flipped else "stays"
         lines.append(f"fair margin {self.fair_margin:+.4f}: {verb} {self.decision!r}")
         lines.append(f"distance to the boundary: {self.distance:.4f} in probability")
@@ -164,6 +165,8 @@ class Rule:
         if len(self.classes) != 2 or self.classes[0] == self.classes[1]:
             raise InputError(f"A rule needs two different labels; got {self.classes!r}.")
         scores.read_costs(self.costs)
+        if self.tolerance is not None:
+            check_tolerance(self.tolerance)
 
     @classmethod
     def from_criterion(

@@ -29,6 +29,8 @@ _FIELDS = {
 _DECISION = (
     "positive iff false_negative * p - false_positive * (1 - p) - sum over events of weight * p(event | x) / prior > 0"
 )
+# How a search went on a machine is not part of the rule.
+_NOT_WRITTEN = {"seconds", "stopped"}
 
 
 def write(rule: Rule) -> str:
@@ -144,14 +146,13 @@ def _build(data: Mapping[str, Any]) -> Rule:
 
 
 def _solution_to_dict(solution: Solution) -> dict[str, Any]:
-    data = dataclasses.asdict(solution)
-    del data["seconds"]
+    data = {key: value for key, value in dataclasses.asdict(solution).items() if key not in _NOT_WRITTEN}
     data["upper_bound"] = solution.upper_bound if math.isfinite(solution.upper_bound) else None
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
 
 def _solution_from_dict(data: Any) -> Solution:
-    if not isinstance(data, Mapping) or set(data) != {f.name for f in dataclasses.fields(Solution)} - {"seconds"}:
+    if not isinstance(data, Mapping) or set(data) != {f.name for f in dataclasses.fields(Solution)} - _NOT_WRITTEN:
         raise RuleFormatError("The rule's solution does not have the fields of a solution.")
     if not isinstance(data["status"], str) or not isinstance(data["nodes"], int):
         raise RuleFormatError("The rule's solution has a field of the wrong kind.")

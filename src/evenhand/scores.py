@@ -15,7 +15,7 @@ import numpy as np
 
 from evenhand.criteria import AttributeKey, Event, Groups, Intersection
 from evenhand.errors import InputError
-from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, as_float_array, columns_in_order, read_probabilities
+from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, as_float_array, columns_in_order, read_probabilities, shown
 
 SUM_SLACK = 1e-3
 CONTRAST_ROUNDING = 2.0**-40
@@ -36,10 +36,12 @@ def read_costs(costs: Any) -> Costs:
     else:
         pair = tuple(costs) if isinstance(costs, Sequence) and not isinstance(costs, str) else ()
         if len(pair) != 2:
-            raise InputError(f"costs must be (false positive, false negative) or a dict of the two; got {costs!r}.")
+            raise InputError(
+                f"costs must be (false positive, false negative) or a dict of the two; got {shown(costs)}."
+            )
     values = as_float_array(pair, "costs")
     if not (np.isfinite(values).all() and (values > 0).all()):
-        raise InputError(f"costs must be positive numbers; got {costs!r}.")
+        raise InputError(f"costs must be positive numbers; got {shown(costs)}.")
     return float(values[0]), float(values[1])
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
+import glob
 import hashlib
 import os
-import signal
-import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError, MissingExtraError, WriteError
+from evenhand.files import local_path, whole_or_nothing, write_error
 from evenhand.inputs import FloatArray
 
 FORMATS = {
@@ -52,6 +52,11 @@ def format_of(path: Path) -> str:
     if found is None:
         raise InputError(f"{path}: the extension {path.suffix!r} is not one of {', '.join(FORMATS)}.")
     return found
+
+
+def matching(path: Path) -> list[Path]:
+    """Return the files that a path with the signs ``*``, ``?`` and ``[`` stands for, and the path itself."""
+    return [path, *map(Path, glob.iglob(os.fspath(path), recursive=True))]  # noqa: PTH207
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -101,25 +106,48 @@ class Source:
 
 @contextlib.contextmanager
 def _plain_errors(path: Path) -> Iterator[None]:
-    """Turn what pyarrow and the system raise about a file into one message."""
+    """Turn what pyarrow and the system raise about a file that is read into one message."""
     import pyarrow as pa
 
     try:
         yield
+    except pa.ArrowCancelled:
+        raise KeyboardInterrupt from None
+    except WriteError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file.") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a directory, not a table.") from None
     except PermissionError:
-        raise InputError(f"{path} may not be read or written by this user.") from None
+        raise InputError(f"{path} may not be read by this user.") from None
     except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
-        reason = " ".join(str(error).split())
-        if len(reason) > 300:
-            reason = reason[:300] + " ..."
+        reason = _reason(error)
         hint = " Is it UTF-8?" if "UTF8" in reason or "utf-8" in reason.lower() else ""
-        raise InputError(
-            f"{path} cannot be read as {format_of(path)}: {reason or type(error).__name__}.{hint}"
-        ) from None
+        raise InputError(f"{path} cannot be read as {format_of(path)}: {reason}.{hint}") from None
+
+
+@contextlib.contextmanager
+def _plain_write_errors(path: Path) -> Iterator[None]:
+    """Turn what pyarrow and the system raise about a file that is written into one message."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowCancelled:
+        raise KeyboardInterrupt from None
+    except (WriteError, BrokenPipeError):
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+    except pa.ArrowException as error:
+        other = "" if format_of(path) == "parquet" else " Parquet can hold it: give the output the extension .parquet."
+        raise InputError(f"{path} cannot be written as {format_of(path)}: {_reason(error)}.{other}") from None
+
+
+def _reason(error: Exception) -> str:
+    reason = " ".join(str(error).split()).rstrip(".")
+    return (reason if len(reason) <= 300 else reason[:300] + " ...") or type(error).__name__
 
 
 def open_table(
@@ -143,7 +171,7 @@ def open_table(
         Read the other columns of a CSV file as text, just as they are written.
     """
     _pyarrow()
-    source = Path(path)
+    source = local_path(path)
     kind = format_of(source)
     with _plain_errors(source):
         if source.is_dir():
@@ -322,52 +350,9 @@ def value_from_text(text: str, values: Iterable[Hashable], what: str) -> Hashabl
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file, as hexadecimal digits."""
-    with _plain_errors(Path(path)), Path(path).open("rb") as file:
+    place = local_path(path)
+    with _plain_errors(place), place.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def whole_or_nothing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside the target, which takes its name if the block ends well and goes if not.
-
-    An ordinary kill (SIGTERM, SIGHUP) also removes it. SIGKILL cannot be caught: it may leave the temporary
-    file, whose name begins with a dot and ends in ``.part``, but never a target that is not complete.
-    """
-    target = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    except OSError as error:
-        raise InputError(f"{target} cannot be written: {error.strerror}.") from None
-    os.close(handle)
-    temporary = Path(name)
-    with _kill_as_exception():
-        try:
-            yield temporary
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-@contextlib.contextmanager
-def _kill_as_exception() -> Iterator[None]:
-    def stop(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    changed = {}
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None:
-            with contextlib.suppress(ValueError):
-                changed[number] = signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, before in changed.items():
-            signal.signal(number, before)
 
 
 class Writer:
@@ -378,6 +363,8 @@ class Writer:
         import pyarrow.parquet as pq
         from pyarrow import csv as pa_csv
 
+        # What is written one batch after another cannot have a dictionary for each batch in these formats.
+        self.schema = schema if kind == "parquet" else _without_dictionaries(schema)
         self._write: Callable[[Any], None]
         if kind == "parquet":
             dictionary = [field.name for field in schema if not pa.types.is_floating(field.type)]
@@ -385,32 +372,52 @@ class Writer:
             self._write, self._close = parquet.write_table, parquet.close
         elif kind == "arrow":
             options = pa.ipc.IpcWriteOptions(compression="lz4")
-            arrow = pa.ipc.new_file(str(path), schema, options=options)
+            arrow = pa.ipc.new_file(str(path), self.schema, options=options)
             self._write, self._close = arrow.write, arrow.close
         else:
-            text = pa_csv.CSVWriter(str(path), schema)
+            text = pa_csv.CSVWriter(str(path), self.schema)
             self._write, self._close = text.write, text.close
 
     def write(self, table: Any) -> None:
-        """Write a table's rows."""
-        self._write(table)
+        """Write a table's rows. Its columns are those of the schema, which says which may be empty."""
+        self._write(_fitted(table, self.schema))
 
     def close(self) -> None:
         """Finish the file."""
         self._close()
 
 
+def _without_dictionaries(schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
+
+
+def _fitted(table: Any, schema: Any) -> Any:
+    """Return a table with a schema's types and its word on which columns may be empty."""
+    import pyarrow as pa
+
+    if table.schema.equals(schema):
+        return table
+    columns = zip(table.columns, schema.types, strict=True)
+    return pa.Table.from_arrays([c if c.type == kind else c.cast(kind) for c, kind in columns], schema=schema)
+
+
 @contextlib.contextmanager
 def write_batches(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
     """Give a writer whose file appears whole or not at all."""
-    target = Path(path)
+    target = local_path(path, write=True)
     kind = format_of(target)
-    with whole_or_nothing(target) as temporary, _plain_errors(target):
+    with _plain_write_errors(target), whole_or_nothing(target) as temporary:
         writer = Writer(temporary, kind, schema)
         try:
             yield writer
-        finally:
-            writer.close()
+        except BaseException:
+            # The file goes: that it cannot be finished either is not the news.
+            with contextlib.suppress(Exception):
+                writer.close()
+            raise
+        writer.close()
 
 
 def write_table(path: str | os.PathLike[str], columns: dict[str, Any]) -> None:

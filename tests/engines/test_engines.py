@@ -350,3 +350,19 @@ def test_batches_that_can_be_read_once_are_learnt_from_their_counts(rows):
 
 def scores(table):
     return table["p"].to_numpy(), np.column_stack([table["f"].to_numpy(), 1 - table["f"].to_numpy()])
+
+
+@pytest.mark.parametrize("first", ["required", "optional"])
+def test_batches_that_say_otherwise_which_columns_may_be_empty_are_read(first):
+    rows = draw(2000).drop_columns(["sex_or_null"])
+    strict = rows.cast(pa.schema([field.with_nullable(False) for field in rows.schema]))
+    mixed = [strict.to_batches()[0], rows.to_batches()[0]]
+    mixed = mixed if first == "required" else mixed[::-1]
+    rule = arrow.learn_rule(lambda: iter(mixed), **DP)
+    expected = arrow.apply(rule, pa.concat_tables([rows, rows])).read_all()
+    found = arrow.apply(rule, mixed).read_all()
+    assert found.to_pydict() == expected.to_pydict()
+    assert found.schema.field("p").nullable == (first == "optional")
+    empty = rows.set_column(0, rows.field(0), pa.nulls(len(rows), rows.field(0).type))
+    with pytest.raises(InputError, match="same columns"):
+        arrow.apply(rule, [strict.to_batches()[0], empty.to_batches()[0]]).read_all()

@@ -36,7 +36,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 import evenhand as eh
-from evenhand.errors import EvenhandWarning, InputError, MissingExtraError, UntrustedTypesError
+from evenhand.errors import EvenhandWarning, InputError, MissingExtraError, UntrustedTypesError, WriteError
 from evenhand.models import MLP, ResNet18
 
 ROWS = 600
@@ -323,7 +323,7 @@ def test_what_is_no_fitted_estimator_of_evenhand_is_refused(data, tmp_path):
         eh.io.save(LogisticRegression().fit(data.X, data.y), tmp_path / "fair.skops")
     with pytest.raises(InputError, match="to_json"):
         eh.io.save(fitted(LogisticRegression(), data).rule_, tmp_path / "fair.skops")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(WriteError, match=r"cannot be written: No such file or directory\. Make the folder first"):
         eh.io.save(fitted(LogisticRegression(), data), tmp_path / "no" / "fair.skops")
 
 

@@ -9,24 +9,29 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenhand._version import __version__
+from evenhand.cli.interrupts import INTERRUPTED, interruptible
 from evenhand.errors import EvenhandError, InputError, MissingExtraError
+from evenhand.text import printable
 
 if TYPE_CHECKING:
     from cyclopts import App
 
 LONGEST_MESSAGE = 2000
 PASS, FAIL, BAD_INPUT, INSUFFICIENT = 0, 1, 2, 3
+CONFIG: ContextVar[Path | None] = ContextVar("config", default=None)
 _HELP = "Fair decisions from any probabilistic classifier, after training, at the least cost in accuracy."
 _EPILOGUE = (
     "With any command: --config options.toml reads options from a TOML file, with a table for each command,"
     " such as [audit]; --debug shows where an error comes from. Tables are .csv, .parquet or .arrow"
     " (.feather).\n\n"
-    "Exit codes: 0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict."
+    "Exit codes: 0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict,"
+    " 130 interrupted."
 )
 # These modules import nothing heavy at the top: what a command needs, it imports when it runs.
 _COMMANDS = {
@@ -52,24 +57,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict.
+        0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict, 130 interrupted.
     """
     tokens = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in tokens
+    with interruptible() as claim:
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return _run(tokens)
+        except KeyboardInterrupt:
+            return _complain("stopped.", INTERRUPTED) if claim() else INTERRUPTED
+        except BrokenPipeError:
+            # The reader of a pipe went away: there is nobody to tell.
+            _leave_standard_output()
+            return BAD_INPUT
+        except Exception as error:
+            if "--debug" in tokens:
+                raise
+            _leave_standard_output()
+            return _complain(_message(error))
+
+
+def _leave_standard_output() -> None:
+    """Write no more to a standard output that takes nothing: at its end Python would complain of it once more."""
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            return _run(tokens)
-    except KeyboardInterrupt:
-        return _complain("stopped.", 130)
-    except BrokenPipeError:
-        # The reader of a pipe went away: there is nobody to tell.
+        sys.stdout.flush()
+    except OSError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-        return BAD_INPUT
-    except Exception as error:
-        if debug:
-            raise
-        return _complain(_message(error))
 
 
 def _run(tokens: list[str]) -> int:
@@ -78,15 +92,17 @@ def _run(tokens: list[str]) -> int:
     except ImportError:
         raise MissingExtraError("The command line", "cyclopts", "cli") from None
     rest, config = _take_global_options(tokens)
+    CONFIG.set(None)
     app = make_app()
     if config is not None:
         if not Path(config).is_file():
             raise InputError(f"{config}: there is no such file.")
         app.config = cyclopts.config.Toml(config, must_exist=True)
+        CONFIG.set(Path(config))
     try:
         found = app(rest, exit_on_error=False, print_error=False, result_action="return_value")
     except cyclopts.CycloptsError as error:
-        raise InputError(str(error)) from error
+        raise InputError(" ".join(str(error).split())) from error
     return found if isinstance(found, int) else PASS
 
 
@@ -100,6 +116,7 @@ def make_app() -> App:
         help_epilogue=_EPILOGUE,
         version=__version__,
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative=()),
     )
     for order, (name, home) in enumerate(_COMMANDS.items()):
@@ -132,16 +149,17 @@ def _take_global_options(tokens: list[str]) -> tuple[list[str], str | None]:
 
 def _message(error: Exception) -> str:
     if isinstance(error, EvenhandError):
-        return str(error).replace("missing='ignore'", "--ignore-missing")
+        return printable(str(error).replace("missing='ignore'", "--ignore-missing"), lines=error.multiline)
     if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("evenhand."):
         return f"this installation does not contain {error.name}, which is needed here."
     if isinstance(error, MemoryError):
         return "there is not enough memory for this."
     if isinstance(error, OSError):
-        return f"{error.filename or 'a file'}: {error.strerror or error}."
+        return printable(f"{error.filename or 'a file'}: {error.strerror or error}.")
     if type(error).__module__.startswith("pyarrow"):
-        return f"the table cannot be used: {' '.join(str(error).split())}."
-    return f"unexpected {type(error).__name__}: {error}. This is a mistake in evenhand; --debug shows where."
+        return printable(f"the table cannot be used: {' '.join(str(error).split())}.")
+    said = printable(" ".join(str(error).split()))
+    return f"unexpected {type(error).__name__}: {said}. This is a mistake in evenhand; --debug shows where."
 
 
 def _complain(message: str, code: int = BAD_INPUT) -> int:
@@ -155,4 +173,4 @@ def _complain(message: str, code: int = BAD_INPUT) -> int:
 
 
 def _show_warning(message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
-    print(f"evenhand: note: {message}", file=sys.stderr)
+    _complain(f"note: {printable(message)}")

@@ -68,7 +68,11 @@ def apply(
     from evenhand.cli import output as out
     from evenhand.errors import InputError
 
-    out.check_not_input(output, file)
+    out.check_outputs(
+        {"--output": output},
+        {"the rule that is read": rule, "the table that is read": tables.matching(file) if engine else file},
+        folders="replaced" if engine == "spark" else None,
+    )
     if rule.suffix.lower() == ".skops":
         from evenhand.cli.apply_classifier import apply_classifier
 
@@ -104,7 +108,8 @@ def decided_ahead(decider: Decider, batches: Iterator[Any]) -> Iterator[Any]:
     """Decide batches in another thread while the ones before are written; only a few wait at any time."""
     start = 0
     waiting: list[Future[Any]] = []
-    with ThreadPoolExecutor(1) as pool:
+    pool = ThreadPoolExecutor(1)
+    try:
         for batch in batches:
             waiting.append(pool.submit(decider.decide, batch, start))
             start += batch.num_rows
@@ -112,6 +117,8 @@ def decided_ahead(decider: Decider, batches: Iterator[Any]) -> Iterator[Any]:
                 yield waiting.pop(0).result()
         while waiting:
             yield waiting.pop(0).result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -63,14 +63,13 @@ def audit(
     report
         Write an HTML report to this file.
     """
-    import json as json_module
-
     from evenhand import tables
     from evenhand.audit import audit as audit_decisions
     from evenhand.cli import FAIL, INSUFFICIENT, PASS, columns, output
     from evenhand.cli.criterion import combine
     from evenhand.errors import InputError
 
+    output.check_outputs({"--report": report}, {"the table that is read": file})
     if (score is None) == (decision is None):
         raise InputError("Say which column to audit: either --score, with probabilities, or --decision.")
     table, y, positive, groups = columns.read_truth(file, label, sensitive, [score, decision, weight], pos_label)
@@ -98,7 +97,7 @@ def audit(
     }
     found = audit_decisions(y, decided, groups, **options)
     if json:
-        output.say(json_module.dumps(found.to_dict(), indent=2))
+        output.say_json(found.to_dict())
     else:
         output.say(str(found), verdicts=True)
     if report is not None:

@@ -39,6 +39,9 @@ def datasets(
     from evenhand.cli import PASS
     from evenhand.cli import output as out
 
+    if output is not None:
+        out.check_outputs({"--output": output})
+        tables.format_of(output)
     if name is None:
         width = max(map(len, _KNOWN))
         out.say("\n".join(f"{known.ljust(width)}  {words}" for known, words in _KNOWN.items()))

@@ -26,7 +26,9 @@ def demo(
         For everything that is drawn at random.
     """
     from evenhand.cli import PASS
+    from evenhand.cli import output as out
     from evenhand.demo import run_demo
 
-    run_demo(output, tolerance=tolerance, random_state=seed)
+    out.check_outputs({"--output": output})
+    run_demo(output, tolerance=tolerance, random_state=seed, say=out.say)
     return PASS

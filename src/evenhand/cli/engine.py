@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import tempfile
 import warnings
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +16,10 @@ from evenhand.criteria import AttributeKey, Criterion, Groups, write_out
 from evenhand.engines.recount import places
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, MissingExtraError
+from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
 from evenhand.rule import Rule
+from evenhand.text import printable
 
 if TYPE_CHECKING:
     from evenhand.cli.fit import ScoreColumns
@@ -93,14 +92,13 @@ def apply(
     named = which_columns(rule, listed, score, group_score, joint_score)
     cells = _cells(named.groups, rule.groups, rule.classes)
     decided = engine.apply(rule, data, p_y=named.score, p_group=cells, prefix=prefix, keep=keep)
-    with engine.plain_errors():
-        if name == "duckdb":
-            with tables.whole_or_nothing(output) as temporary:
-                (decided.write_parquet if kind == "parquet" else decided.write_csv)(str(temporary))
-        else:
-            with _whole_folder(output) as temporary:
-                writer = decided.write.mode("overwrite")
-                writer.parquet(str(temporary)) if kind == "parquet" else writer.csv(str(temporary), header=True)
+    if name == "duckdb":
+        with whole_or_nothing(output) as temporary:
+            engine.write(decided, temporary, kind, called=output)
+    else:
+        with whole_folder(output) as temporary, engine.plain_errors():
+            writer = decided.write.mode("overwrite")
+            writer.parquet(str(temporary)) if kind == "parquet" else writer.csv(str(temporary), header=True)
 
 
 def summary(rule: Rule) -> str:
@@ -114,7 +112,7 @@ def summary(rule: Rule) -> str:
     bounds = write_out(rule.criterion, rule.groups).constraints
     for bound, value in zip(bounds, solution.values, strict=True):
         lower, upper = bound.bounds(rule.tolerance or 0.0)
-        rows.append([bound.name, f"{value:.4f}", f"between {lower:g} and {upper:g}"])
+        rows.append([printable(bound.name), f"{value:.4f}", f"between {lower:g} and {upper:g}"])
     cells = learned["quantisation"]
     return (
         f"On the rows it was learnt from ({learned['rows']:,}), counted on the scores as they are:\n"
@@ -124,18 +122,19 @@ def summary(rule: Rule) -> str:
 
 
 def _open(name: EngineName, file: Path) -> tuple[Any, Any]:
+    url = url_of(file)
+    place = str(local_path(file)) if url is None or url.lower().startswith("file:") else url
     if name == "duckdb":
         from evenhand.engines import duckdb
 
-        return duckdb, str(file)
+        return duckdb, place
     from evenhand.engines import spark
 
     session = _session()
     csv = file.suffix.lower() == ".csv"
     with spark.plain_errors():
-        return spark, session.read.csv(str(file), header=True, inferSchema=True) if csv else session.read.parquet(
-            str(file)
-        )
+        read = session.read
+        return spark, read.csv(place, header=True, inferSchema=True) if csv else read.parquet(place)
 
 
 def _session() -> Any:
@@ -165,24 +164,3 @@ def _cells(
         name: dict(zip(places(groups[name], classes, entry.joint), entry.columns, strict=True))
         for name, entry in found.items()
     }
-
-
-@contextlib.contextmanager
-def _whole_folder(target: Path) -> Iterator[Path]:
-    """Give a temporary folder beside the target, which takes its name if the block ends well and goes if not."""
-    try:
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
-    except OSError as error:
-        raise InputError(f"{target} cannot be written: {error.strerror}.") from None
-    old = temporary.with_suffix(".old")
-    try:
-        yield temporary
-        if target.exists():
-            target.rename(old)
-        temporary.rename(target)
-    finally:
-        for left in (temporary, old):
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            else:
-                left.unlink(missing_ok=True)

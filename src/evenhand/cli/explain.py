@@ -77,7 +77,7 @@ def explain(
         read[named.score], {name: entry.stack(read, name) for name, entry in named.groups.items()}
     )
     if as_json:
-        out.say(json.dumps([dataclasses.asdict(receipt) for receipt in receipts], indent=2, default=str))
+        out.say_json([dataclasses.asdict(receipt) for receipt in receipts])
         return PASS
     numbers = at if at and row.suffix.lower() != ".json" else range(len(receipts))
     for number, receipt in zip(numbers, receipts, strict=True):
@@ -133,14 +133,15 @@ def in_words(receipt: Receipt, rule: Rule) -> str:
     Together that is a fair margin of +0.0600, so the decision is flipped to 1.
     The other decision is 0.0300 in probability away.
     """
+    from evenhand.text import printable
+
     lines = [
         f"The model gives a probability of {receipt.probability:.4f}. On its own it would decide"
-        f" {receipt.base_decision}: its margin is {receipt.margin:+.4f}."
+        f" {printable(receipt.base_decision)}: its margin is {receipt.margin:+.4f}."
     ]
-    lines += [f"  {amount:+.4f}  {name}" for name, amount in receipt.terms.items()]
+    lines += [f"  {amount:+.4f}  {printable(name)}" for name, amount in receipt.terms.items()]
     verb = "is flipped to" if receipt.flipped else "stays"
-    lines.append(
-        f"Together that is a fair margin of {receipt.fair_margin:+.4f}, so the decision {verb} {receipt.decision}."
-    )
+    decision = f"{verb} {printable(receipt.decision)}"
+    lines.append(f"Together that is a fair margin of {receipt.fair_margin:+.4f}, so the decision {decision}.")
     lines.append(f"The other decision is {receipt.distance:.4f} in probability away.")
     return "\n".join(lines)

@@ -134,13 +134,20 @@ def fit(
     engine
         Learn where the data is, for tables that do not fit in memory: duckdb on one machine, spark on a cluster.
     """
+    from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
-    from evenhand.criteria import write_out
+    from evenhand.criteria import check_tolerance, write_out
     from evenhand.errors import InputError
+    from evenhand.files import write_text
     from evenhand.learn import learn_rule
 
+    out.check_outputs(
+        {"--output": output, "--report": report, "--card": card},
+        {"the table that is read": tables.matching(file) if engine else file, "the table of --test": test},
+    )
+    check_tolerance(tolerance)
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
     if engine is not None:
@@ -155,7 +162,7 @@ def fit(
             engine, file, columns, criterion=wanted, tolerance=tolerance, search=search, costs=costs, random_state=seed
         )
         out.say(engines.summary(found))
-        out.write_text(output, found.to_json())
+        write_text(output, found.to_json())
         out.say(f"\nThe rule is in {output}")
         return PASS
     if features:
@@ -203,7 +210,7 @@ def fit(
         verdicts=True,
     )
     if output is not None:
-        out.write_text(output, rule.to_json())
+        write_text(output, rule.to_json())
         out.say(f"\nThe rule is in {output}")
     if report is not None:
         from evenhand.report import summarize, write_report
@@ -241,7 +248,7 @@ def fit(
             provenance=out.provenance(test or file),
             **columns.options(judged),
         )
-        out.write_text(card, text)
+        write_text(card, text)
         out.say(f"The model card is in {card}")
     return PASS
 
@@ -274,6 +281,7 @@ def _before_and_after(rule: Rule, data: Scored, columns: ScoreColumns, where: st
 def before_and_after_text(summary: dict[str, Any], where: str) -> str:
     """Return a summary's verdicts and rates by group, before and after, as text."""
     from evenhand.cli.output import table_text
+    from evenhand.text import short_name
 
     base, step = summary["base"], summary["steps"][summary["chosen"]]
 
@@ -284,7 +292,7 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
 
     rows = [["accuracy", shown(base["accuracy"]), shown(step["accuracy"]), ""]]
     for before, after in zip(base["verdicts"], step["verdicts"], strict=True):
-        name = f"{after['criterion'].replace('_', ' ')} gap, {after['attribute'] or 'everyone'}"
+        name = f"{after['criterion'].replace('_', ' ')} gap, {short_name(after['attribute'] or 'everyone')}"
         rows.append(
             [
                 name,
@@ -295,7 +303,7 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
         )
     for before, after in zip(base["groups"], step["groups"], strict=True):
         for rate in ("selection_rate", "true_positive_rate", "false_positive_rate"):
-            name = f"{rate.replace('_', ' ')}, {after['attribute']}={after['group'][:40]}"
+            name = f"{rate.replace('_', ' ')}, {short_name(after['attribute'])}={short_name(after['group'])}"
             rows.append([name, shown(before[rate]), shown(after[rate]), ""])
     heading = (
         f"On {where} ({summary['rows']:,}), with {100 * summary['confidence']:g}% intervals;"
@@ -347,17 +355,18 @@ def frontier(
     seed
         For everything that is drawn at random.
     """
-    import json as json_module
-
     from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
+    from evenhand.criteria import check_tolerance
     from evenhand.errors import InputError
     from evenhand.frontier import frontier as draw_frontier
 
+    out.check_outputs({"--output": output, "--report": report}, {"the table that is read": file})
     if output is not None:
-        out.check_not_input(output, file)
+        tables.format_of(output)
+    check_tolerance(tolerance)
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     data = columns.read(file, wanted)
     options = {
@@ -378,7 +387,7 @@ def frontier(
             "unreachable": list(curve.unreachable),
             "not_found": list(curve.not_found),
         }
-        out.say(json_module.dumps({**table, **base}, indent=2))
+        out.say_json({**table, **base})
     else:
         rows = [[f"{value:.4f}" for value in row] for row in zip(*table.values(), strict=True)]
         rows.append(["model alone", f"{curve.base_utility:.4f}", f"{curve.base_gap:.4f}", ""])

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evenhand import tables
+from evenhand import files, tables
+from evenhand.cli import CONFIG
 from evenhand.errors import InputError
+from evenhand.files import local_path, write_error
+from evenhand.text import printable
 
 _STYLES = {r"\bpass\b": "bold green", r"\bfail\b": "bold red", r"\binsufficient evidence\b": "bold yellow"}
 
 
 def say(text: str, *, verdicts: bool = False) -> None:
-    """Print text; verdicts are coloured where standard output is a terminal and NO_COLOR is unset."""
+    """Print text; verdicts are coloured where standard output is a terminal and NO_COLOR is unset.
+
+    Names in the text have been made printable: here only line feeds are left as they are.
+    """
+    text = printable(text, lines=True)
+    try:
+        _print(text, verdicts=verdicts)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise write_error("Standard output", error) from error
+
+
+def _print(text: str, *, verdicts: bool) -> None:
     if not sys.stdout.isatty():
         print(text.encode(sys.stdout.encoding or "utf-8", "replace").decode(sys.stdout.encoding or "utf-8"))
         return
@@ -28,6 +46,11 @@ def say(text: str, *, verdicts: bool = False) -> None:
         for pattern, style in _STYLES.items():
             shown.highlight_regex(pattern, style)
     Console(highlight=False, soft_wrap=True).print(shown)
+
+
+def say_json(data: Any) -> None:
+    """Print data as JSON, in ASCII: what JSON itself does not escape of the control characters is escaped here."""
+    say(json.dumps(data, indent=2, default=str).replace("\x7f", "\\u007f"))
 
 
 def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -68,20 +91,22 @@ def provenance(path: Path) -> dict[str, str]:
     return {"data": path.name, "sha256": tables.sha256_of(path), "command": command_line()}
 
 
-def check_not_input(output: Path, file: Path) -> None:
-    """Raise where a command would write over the table that it reads."""
-    if output.exists() and file.exists() and output.samefile(file):
-        raise InputError(f"{output} is the table that is read: give --output another name, so that it is kept.")
+def check_outputs(
+    writes: Mapping[str, Path | None],
+    reads: Mapping[str, Path | Sequence[Path] | None] | None = None,
+    *,
+    folders: files.Folders | None = None,
+) -> None:
+    """Raise, before any work, where a command would write over what it reads, or two outputs at one place.
 
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with tables.whole_or_nothing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    See :func:`evenhand.files.check_outputs`. The file of ``--config`` is read by every command.
+    """
+    files.check_outputs(writes, {**(reads or {}), "the file of --config": CONFIG.get()}, folders=folders)
 
 
 def read_text(path: Path) -> str:
     """Return a text file's text, or raise :class:`InputError`."""
+    path = local_path(path)
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

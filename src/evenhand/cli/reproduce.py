@@ -58,6 +58,7 @@ def reproduce(
         widths = [max(len(row[k]) for row in rows) for k in range(2)]
         out.say("\n".join(f"{a.ljust(widths[0])}  {b.ljust(widths[1])}  {c}" for a, b, c in rows))
         return PASS
+    out.check_outputs({"--output": output}, {"the directory of --data": data}, folders="filled")
     chosen = [entry.name for entry in experiments.EXPERIMENTS if not entry.celeba] if names == ("all",) else names
     for name in chosen:
         experiments.find(name)

@@ -14,6 +14,7 @@ from evenhand.cli import output as out
 from evenhand.cli.columns import read_truth
 from evenhand.cli.features import Features
 from evenhand.errors import InputError
+from evenhand.files import write_text
 
 if TYPE_CHECKING:
     from evenhand.classifier import FairClassifier
@@ -125,7 +126,7 @@ def _judge(
         out.say(f"The report is in {report}")
     if card is not None:
         text = model_card(fair, *rows, sample_weight=weight, data=file.name, provenance=source)
-        out.write_text(card, text)
+        write_text(card, text)
         out.say(f"The model card is in {card}")
 
 
@@ -134,7 +135,7 @@ def _saver(output: Path) -> Callable[[FairClassifier], str]:
     if output.suffix.lower() == ".json":
 
         def save_rule(fair: FairClassifier) -> str:
-            out.write_text(output, fair.rule_.to_json())
+            write_text(output, fair.rule_.to_json())
             return f"The rule is in {output}; the models are not saved (a .skops file holds both)."
 
         return save_rule

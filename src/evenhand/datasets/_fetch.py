@@ -34,6 +34,8 @@ _logger = logging.getLogger(__name__)
 class DataError(EvenhandError):
     """A data set cannot be had, or what is there is not what it should be."""
 
+    multiline = True
+
 
 class _UnavailableError(Exception):
     """One source does not give the file; the message says why."""

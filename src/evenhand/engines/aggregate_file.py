@@ -6,18 +6,17 @@ import json
 import math
 import os
 from collections.abc import Hashable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evenhand import tables
 from evenhand._version import __version__
 from evenhand.criteria import AttributeKey, Intersection, display_names
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST
 from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema, Scored
 from evenhand.errors import AggregateFormatError, InputError
+from evenhand.files import local_path, whole_or_nothing
 
 FORMAT = "evenhand-aggregate"
 VERSION = 2
@@ -66,7 +65,7 @@ def save(aggregate: Aggregate, path: str | os.PathLike[str]) -> None:
     }
     table = pa.table({**columns, "weight": pa.array(aggregate.weight), "rows": pa.array(aggregate.rows)})
     text = json.dumps(header, allow_nan=False, ensure_ascii=False).encode()
-    with tables.whole_or_nothing(path) as temporary:
+    with whole_or_nothing(path) as temporary:
         pq.write_table(table.replace_schema_metadata({KEY: text}), temporary, compression="zstd")
 
 
@@ -75,7 +74,7 @@ def load(path: str | os.PathLike[str]) -> Aggregate:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    place = Path(path)
+    place = local_path(path)
     try:
         with pq.ParquetFile(place, pre_buffer=False) as file:
             header = _header((file.schema_arrow.metadata or {}).get(KEY))

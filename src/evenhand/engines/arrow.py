@@ -171,10 +171,18 @@ class _Batches:
         """Give all batches, in pieces of at most BATCH_ROWS rows."""
         given: Iterable[Any] = self._open() if self.again else itertools.chain(self._waiting, self._iterator)
         for batch in given:
-            if not batch.schema.equals(self.schema):
+            if not self._fits(batch):
                 raise InputError("The record batches do not all have the same columns.")
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS)
+
+    def _fits(self, batch: Any) -> bool:
+        """Tell whether a batch has the columns of the first: whether they may be empty need not be said alike."""
+        if batch.schema.equals(self.schema):
+            return True
+        required = [place for place, field in enumerate(self.schema) if not field.nullable]
+        alike = batch.schema.names == self.schema.names and batch.schema.types == self.schema.types
+        return alike and not any(batch.column(place).null_count for place in required)
 
     def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
         """Return the distinct combinations of values; of what can be read once, those at its beginning."""

@@ -6,10 +6,12 @@ in batches and are counted in a table that never has more than ``max_cells`` cel
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -23,6 +25,7 @@ from evenhand.engines.source import Counted, Names, Options, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.export.sql import DIALECTS
+from evenhand.files import url_of, write_error
 from evenhand.rule import Rule
 
 BATCH_ROWS = 1 << 17
@@ -147,6 +150,17 @@ def apply(
         return table.relation.project(", ".join((["*"] if keep else []) + new))
 
 
+def write(relation: Any, path: Path, kind: str, *, called: Path | None = None) -> None:
+    """Write a relation to a file, as ``"parquet"`` or ``"csv"``, under no other name than its own.
+
+    ``relation.write_parquet`` writes a file that is there already under another name first, which would be left where
+    the process ends before it does; ``called`` is the file's name in a message.
+    """
+    options = f"FORMAT {kind}, USE_TMP_FILE false" + (", HEADER true" if kind == "csv" else "")
+    with plain_errors(writes=(path, called or path)):
+        relation.query("evenhand_rows", f"COPY evenhand_rows TO {SPELLING.label(str(path))} ({options})")
+
+
 class Table:
     """A DuckDB relation, as the source of rows."""
 
@@ -160,16 +174,28 @@ class Table:
         paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
         if not paths or not all(isinstance(path, str) for path in paths):
             raise InputError("data must be a path, a glob, several paths, or a DuckDB relation.")
+        paths = [url_of(path) or path for path in paths]
         with plain_errors():
             self.connection = duckdb.connect()
             self.connection.execute(f"SET preserve_insertion_order = {'true' if ordered else 'false'}")
             # Room for some batches ahead, so that DuckDB goes on reading while the last batch is counted.
             self.connection.execute("SET streaming_buffer_size = '32MB'")
+            # Nothing is downloaded that was not asked for. Extensions that are installed are loaded.
+            self.connection.execute("SET autoinstall_known_extensions = false")
             if memory_limit is not None:
                 self.connection.execute(f"SET memory_limit = {SPELLING.label(memory_limit)}")
-            csv = paths[0].lower().endswith((".csv", ".csv.gz", ".tsv"))
-            read = self.connection.read_csv if csv else self.connection.read_parquet
-            self.relation = read(paths)
+        csv = paths[0].lower().endswith((".csv", ".csv.gz", ".tsv"))
+        read = self.connection.read_csv if csv else self.connection.read_parquet
+        try:
+            with plain_errors():
+                self.relation = read(paths)
+        except InputError as error:
+            if (url := next(filter(None, map(url_of, paths)), None)) is None:
+                raise
+            raise InputError(
+                f"{url} cannot be read here. {str(error).rstrip(':.')}. Download it first, or install what DuckDB needs"
+                " for it (INSTALL httpfs, and a secret for what is private)."
+            ) from None
 
     @property
     def names(self) -> Sequence[str]:
@@ -237,13 +263,37 @@ def _count_few(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> Non
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
-    """Turn what DuckDB raises into :class:`InputError` with one line."""
+def plain_errors(*, writes: tuple[Path, Path] | None = None) -> Iterator[None]:
+    """Turn what DuckDB raises into one line: :class:`InputError`, or WriteError where a file cannot be written.
+
+    Parameters
+    ----------
+    writes : (Path, Path) or None, default=None
+        The file that DuckDB writes, and what it is called in a message.
+    """
     duckdb = _duckdb()
     try:
         yield
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
+    except RuntimeError as error:
+        # This is what a query that writes raises at Ctrl-C.
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from None
+        raise
     except duckdb.Error as error:
-        raise InputError(f"DuckDB cannot do this: {str(error).splitlines()[0][:300]}") from None
+        said = str(error).splitlines()[0]
+        if writes is not None and isinstance(error, duckdb.IOException) and writes[0].name in said:
+            raise write_error(writes[1], _system_error(said)) from None
+        raise InputError(f"DuckDB cannot do this: {said[:300]}") from None
+
+
+def _system_error(said: str) -> OSError:
+    """Return the system's error that a message of DuckDB ends with."""
+    for number in errno.errorcode:
+        if os.strerror(number) in said:
+            return OSError(number, os.strerror(number))
+    return OSError(said[:300])
 
 
 def _duckdb() -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from evenhand import tables
-from evenhand.criteria import AttributeKey, Criterion, Intersection
+from evenhand.criteria import AttributeKey, Criterion, Intersection, check_tolerance
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
 from evenhand.engines.learning import learn_from_aggregate, learn_with_recount, warn_if_coarse
@@ -215,8 +215,8 @@ def learn_source(
 ) -> Rule:
     """Return the best rule that keeps its bounds on the rows: counted once, solved, and counted again."""
     options = {
-        "criterion": criterion, "tolerance": tolerance, "search": search, "evidence": evidence, "costs": costs,
-        "priors": priors, "missing": missing, "random_state": random_state,
+        "criterion": criterion, "tolerance": check_tolerance(tolerance), "search": search, "evidence": evidence,
+        "costs": costs, "priors": priors, "missing": missing, "random_state": random_state,
     }  # fmt: skip
     found = aggregate_source(source, columns, level=level, max_cells=max_cells)
     warn_if_coarse(found, level)

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from evenhand._version import __version__
 from evenhand.errors import InputError
-from evenhand.tables import whole_or_nothing
+from evenhand.files import whole_or_nothing, write_error
 
 Record = dict[str, Any]
 
@@ -108,7 +108,7 @@ class Store:
             try:
                 (directory / part).mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(f"{directory} cannot be written: {error.strerror}.") from None
+                raise write_error(directory, error) from None
 
     def load(self, key: str) -> Kept | None:
         """Return a piece, or None where it is not there yet."""

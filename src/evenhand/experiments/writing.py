@@ -16,7 +16,7 @@ from evenhand._version import __version__
 from evenhand.experiments.charts import to_png, to_svg
 from evenhand.experiments.results import Cell, Estimate, Report, Table
 from evenhand.experiments.running import Record
-from evenhand.tables import whole_or_nothing
+from evenhand.files import whole_or_nothing
 
 QUICK = "QUICK RUN: few rows, few epochs. It shows that everything runs; its numbers mean nothing."
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "skorch", "transformers", "fairlearn", "altair")

@@ -22,9 +22,9 @@ from evenhand.criteria import AttributeKey, display_names
 from evenhand.errors import DisagreementError, InputError
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
+from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, read_probabilities
 from evenhand.rule import Rule, class_array
-from evenhand.tables import whole_or_nothing
 
 PROBABILITY_SLACK = 1e-6
 RULE_OPSET, RULE_IR = 13, 8

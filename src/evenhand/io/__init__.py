@@ -18,12 +18,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ModelFormatError, UntrustedTypesError
+from evenhand.files import local_path, whole_or_nothing
 from evenhand.io.allowed import ALLOWED, DENIED
 from evenhand.io.archive import Archive, pack, skops_io
 from evenhand.io.parts import put_back, set_aside
 from evenhand.io.trees import check_trees
 from evenhand.scores import by_attribute
-from evenhand.tables import whole_or_nothing
 
 __all__ = ["ALLOWED", "load", "save"]
 
@@ -117,7 +117,7 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
         The file is not one that :func:`save` wrote, is damaged, or is of a newer version.
     """
     sio = skops_io()
-    archive = Archive.open(Path(path))
+    archive = Archive.open(local_path(path))
     names = [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in trusted]
     try:
         if untrusted := _untrusted(archive, names):

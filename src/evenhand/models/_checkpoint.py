@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from evenhand.errors import InputError
+from evenhand.files import write_error
 
 FORMAT = 1
 
@@ -102,5 +103,7 @@ class Checkpoint:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self.path)
+        except OSError as error:
+            raise write_error(self.path, error) from error
         finally:
             draft.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from evenhand.criteria import display_names
 from evenhand.errors import InputError
 from evenhand.report.summarize import summarize
 from evenhand.rule import Rule
+from evenhand.text import printable
 
 if TYPE_CHECKING:
     from evenhand.classifier import FairClassifier
@@ -423,12 +424,12 @@ def _count(value: int | None) -> str:
 
 def _text(value: Any) -> str:
     """Return text on one line, in which nothing is Markdown or HTML."""
-    plain = " ".join(str(value).split())
+    plain = printable(" ".join(str(value).split()))
     escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _code(value: Any) -> str:
     """Return text as code; a sign that would end it, or a table's cell, is replaced."""
-    plain = " ".join(str(value).split()).replace("`", "'").replace("|", "\\|")
+    plain = printable(" ".join(str(value).split())).replace("`", "'").replace("|", "\\|")
     return f"`{plain}`"

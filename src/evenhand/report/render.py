@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.errors import MissingExtraError
+from evenhand.files import local_path, write_text
 from evenhand.report import charts
-from evenhand.tables import whole_or_nothing
 
 RATES = {
     "selection_rate": ("Selection rate", "how often a decision is positive"),
@@ -32,7 +32,8 @@ MEANINGS = {
     "equalized_odds": "positive decisions are equally frequent in every group, both among rows with a"
     " positive label and among rows with a negative one",
 }
-_UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+# Control characters, marks that turn the direction of what follows, and halves of surrogate pairs.
+_UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def render_html(summary: Mapping[str, Any]) -> str:
@@ -95,10 +96,8 @@ def render_html(summary: Mapping[str, Any]) -> str:
 
 def write_report(summary: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Write a summary as an HTML file, whole or not at all, and return its path."""
-    target = Path(path)
-    text = render_html(summary)
-    with whole_or_nothing(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    target = local_path(path, write=True)
+    write_text(target, render_html(summary))
     return target
 
 

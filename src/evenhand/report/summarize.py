@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand import scores
 from evenhand._version import __version__
 from evenhand.audit import AttributeAudit, Audit, Estimate, GroupAudit, Verdict, audit
-from evenhand.criteria import AttributeKey, Criterion, display_names, resolve
+from evenhand.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.errors import InputError
 from evenhand.frontier import Frontier
 from evenhand.inputs import (
@@ -169,7 +169,7 @@ def summarize(
         "held_out": held_out,
         "confidence": confidence,
     }
-    summary["tolerance"] = float(tolerance)
+    summary["tolerance"] = check_tolerance(tolerance)
     if points:
         if y is None:
             raise InputError("A report about rules compares decisions with labels: y must not be None.")

@@ -55,5 +55,5 @@ def _directions(n: int, dimension: int, random_state: Any) -> FloatArray:
     if dimension == 2:
         angle = 2.0 * np.pi * np.arange(n) / n
         return np.column_stack([np.cos(angle), np.sin(angle)])
-    drawn = np.random.default_rng(random_state).normal(size=(n, dimension))
+    drawn = np.random.default_rng(0 if random_state is None else random_state).normal(size=(n, dimension))
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), dtype=np.float64)

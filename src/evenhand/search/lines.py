@@ -185,7 +185,7 @@ def _distinct_planes(problem: Problem) -> NDArray[np.intp]:
 def _choose(planes: int, size: int, m: int | None, random_state: Any) -> list[tuple[int, ...]]:
     if m is None:
         return list(itertools.combinations(range(planes), size))
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(0 if random_state is None else random_state)
     if size == 1:
         return [(int(i),) for i in rng.permutation(planes)[:m]]
     if planes < size:

@@ -1,0 +1,248 @@
+"""Paths and files: outputs that appear whole or not at all, outputs that are kept apart from inputs, and addresses."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from evenhand.errors import InputError, WriteError
+
+AnyPath = str | os.PathLike[str]
+Folders = Literal["replaced", "filled"]
+LONGEST_PREFIX = 40
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+_unfinished: set[Path] = set()
+_REMEDIES = {
+    errno.ENOSPC: "Free some space, or write to another disk",
+    errno.EDQUOT: "Free some space, or write to another disk",
+    errno.EFBIG: "Write to a place that allows larger files (ulimit -f shows the limit)",
+    errno.EACCES: "Write to a folder that you may write to",
+    errno.EPERM: "Write to a folder that you may write to",
+    errno.EROFS: "Write to a folder that you may write to",
+    errno.ENOENT: "Make the folder first",
+    errno.ENOTDIR: "Make the folder first",
+    errno.EISDIR: "Give the name of a file",
+    errno.ENAMETOOLONG: "Give it a shorter name",
+}
+
+
+def url_of(path: AnyPath) -> str | None:
+    """Return the address that a path stands for, or None where it names a file.
+
+    ``pathlib`` makes one slash of several, so ``Path("s3://bucket/rows.parquet")`` is ``s3:/bucket/rows.parquet``: the
+    address is read back from that, too.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from evenhand.files import url_of
+    >>> url_of(Path("s3://bucket/rows.parquet")), url_of("rows.parquet")
+    ('s3://bucket/rows.parquet', None)
+    """
+    text = os.fspath(path)
+    found = _URL.fullmatch(text)
+    if found is None or os.path.lexists(text):
+        return None
+    if "://" in text:
+        return text
+    return f"{found[1]}://{'/' if found[1].lower() == 'file' else ''}{found[2]}"
+
+
+def local_path(path: AnyPath, *, write: bool = False) -> Path:
+    """Return a path on this machine; ``file:`` addresses are turned into one, others raise :class:`InputError`."""
+    url = url_of(path)
+    if url is None:
+        return Path(path)
+    if url.lower().startswith("file:"):
+        return Path(url2pathname(urlsplit(url).path))
+    if write:
+        raise InputError(f"{url} is an address, and evenhand writes files: write to a local file, and copy it there.")
+    raise InputError(
+        f"{url} is an address, and evenhand reads files: download it first. Parquet and CSV can also be read where they"
+        " are by DuckDB: evenhand.engines.duckdb, or --engine duckdb with fit and apply."
+    )
+
+
+def write_error(target: AnyPath, error: OSError) -> WriteError:
+    """Return the error of a write that failed: the path, the system's reason, and what to do."""
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    if error.errno is not None:
+        # Libraries put their own words before the system's.
+        reason = os.strerror(error.errno)
+    remedy = _REMEDIES.get(error.errno or 0, "Write to another place")
+    return WriteError(f"{target} cannot be written: {reason}. {remedy}.", error.errno)
+
+
+@contextlib.contextmanager
+def whole_or_nothing(path: AnyPath) -> Iterator[Path]:
+    """Give a temporary path beside the target, which takes its name if the block ends well and goes if not.
+
+    A new file has the permissions that the process's umask leaves, a file that is replaced keeps its own. What a link
+    points to is replaced, not the link; a device or a pipe is written to as it is. A process that is killed may leave
+    the temporary file, whose name begins with a dot and ends in ``.part``, but never a target that is not complete.
+
+    Raises
+    ------
+    WriteError
+        Where the system refuses to write, in the block or before or after it.
+    """
+    given = local_path(path, write=True)
+    target = Path(os.path.realpath(given))
+    mode = None
+    with _as_write_errors(path):
+        with contextlib.suppress(FileNotFoundError):
+            mode = given.stat().st_mode
+        if mode is not None and stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if mode is not None and not stat.S_ISREG(mode):
+            yield given
+            return
+        temporary = _name_beside(target)
+        with _removed_if_left(temporary):
+            # The system takes the umask off the mode of a new file.
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+            os.close(os.open(temporary, flags, 0o666 if mode is None else stat.S_IMODE(mode) & 0o777 | stat.S_IWUSR))
+            yield temporary
+            if mode is not None:
+                temporary.chmod(stat.S_IMODE(mode))
+            temporary.replace(target)
+
+
+@contextlib.contextmanager
+def whole_folder(path: AnyPath) -> Iterator[Path]:
+    """Give a temporary folder beside the target, which takes its name if the block ends well and goes if not."""
+    target = Path(os.path.realpath(local_path(path, write=True)))
+    with _as_write_errors(path):
+        temporary = _name_beside(target)
+        old = temporary.with_suffix(".old")
+        with _removed_if_left(temporary), _removed_if_left(old):
+            temporary.mkdir()
+            yield temporary
+            if target.exists():
+                target.rename(old)
+            temporary.rename(target)
+
+
+@contextlib.contextmanager
+def _as_write_errors(path: AnyPath) -> Iterator[None]:
+    try:
+        yield
+    except (WriteError, BrokenPipeError):
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _name_beside(target: Path) -> Path:
+    return target.parent / f".{target.name[:LONGEST_PREFIX]}.{secrets.token_hex(8)}.part"
+
+
+@contextlib.contextmanager
+def _removed_if_left(path: Path) -> Iterator[None]:
+    _unfinished.add(path)
+    try:
+        yield
+    finally:
+        _remove(path)
+        _unfinished.discard(path)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def remove_unfinished() -> None:
+    """Remove what is being written, for a process that is about to end without returning from its writes."""
+    for path in list(_unfinished):
+        _remove(path)
+
+
+def write_text(path: AnyPath, text: str) -> None:
+    """Write a text file as UTF-8, whole or not at all."""
+    with whole_or_nothing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def check_outputs(
+    outputs: Mapping[str, AnyPath | None],
+    inputs: Mapping[str, AnyPath | Sequence[AnyPath] | None],
+    *,
+    folders: Folders | None = None,
+) -> None:
+    """Raise where an output is an input or another output, or where its folder is not there: before any work.
+
+    Parameters
+    ----------
+    outputs, inputs : dict of paths
+        By what they are called in a message, such as ``"--output"`` or ``"the table that is read"``. None is left out;
+        an input may be several paths.
+    folders : {"replaced", "filled"} or None, default=None
+        Whether the outputs are folders: replaced with all that is in them, or made where needed and filled.
+    """
+    written = {name: local_path(path, write=True) for name, path in outputs.items() if path is not None}
+    read = [(name, path) for name, given in inputs.items() if given is not None for path in _local(given)]
+    for option, output in written.items():
+        for name, path in read:
+            if is_same_file(output, path) or (folders == "replaced" and _is_inside(path, output)):
+                raise InputError(f"{option} {output} is {name}: give {option} another name, so that it is kept.")
+    names = list(written)
+    for place, option in enumerate(names):
+        for other in names[:place]:
+            if is_same_file(written[option], written[other]):
+                raise InputError(f"{other} and {option} are both {written[option]}: give them different names.")
+    for output in () if folders == "filled" else written.values():
+        if not Path(os.path.realpath(output)).parent.is_dir():
+            raise write_error(output, FileNotFoundError(errno.ENOENT, ""))
+        if folders is None and output.is_dir():
+            raise write_error(output, IsADirectoryError(errno.EISDIR, ""))
+
+
+def _local(given: AnyPath | Sequence[AnyPath]) -> list[Path]:
+    """Return the inputs that are on this machine: an address cannot be one of the outputs, which are files."""
+    listed = [given] if isinstance(given, str | os.PathLike) else given
+    urls = [url_of(path) for path in listed]
+    return [
+        local_path(p) for p, url in zip(listed, urls, strict=True) if url is None or url.lower().startswith("file:")
+    ]
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def is_same_file(first: AnyPath, second: AnyPath) -> bool:
+    """Tell whether two paths lead to one file, whether it is there already or would be made.
+
+    Links of both kinds are followed. Names that differ in case only are one file where the file system says so.
+    """
+    with contextlib.suppress(OSError):
+        return Path(first).samefile(second)
+    one, two = (os.path.normcase(os.path.realpath(path)) for path in (first, second))
+    return one == two or (_folded(one) == _folded(two) and ignores_case(Path(one).parent))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()
+
+
+def ignores_case(folder: Path) -> bool:
+    """Tell whether a file system takes names that differ in case only as one, judged by the folder's own path."""
+    swapped = str(folder).swapcase()
+    with contextlib.suppress(OSError):
+        return swapped != str(folder) and folder.samefile(swapped)
+    return False
