@@ -31,10 +31,12 @@ from evenhand.inputs import (
 )
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
-from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
+from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed, Solution
 from evenhand.search.closest import loosening
 
-_SEARCHES: dict[str, Any] = {"certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual}
+_SEARCHES: dict[str, Any] = {
+    "certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual, "smoothed": Smoothed,
+}  # fmt: skip
 
 
 def learn_rule(
