@@ -25,24 +25,24 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
+from evenhand.search.augmented import ITERATIONS, VISITS_A_CALL, Lagrangian, SmoothSums, Stages, follow, minimise
 from evenhand.search.directions import Directions
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best, sweep_line
 
 # Work, in row visits. A call costs something for few rows too, and a sweep sorts its rows.
 WORK, WORK_A_ROW, WORK_A_STEP = 40e6, 200.0, 0.12
-VISITS_A_CALL, VISITS_A_SWEPT_ROW = 2_000, 6
+VISITS_A_SWEPT_ROW = 6
 SHARE_FOR_STARTS = 0.7
 
 ROWS_OF_A_SAMPLE, ROWS_OF_A_STRATUM = 20_000, 100
 ROWS_FOR_RAYS, RAYS = 2_500, 360
-ROWS_A_BLOCK = 16_384  # fits into a cache, and stays on one thread
 
 # tau in units of a typical margin: from, to, number of stages.
 COLD, MILD, WARM, LAST = (0.3, 0.003, 8), (0.1, 0.003, 6), (0.03, 0.003, 3), (0.01, 0.003, 2)
 PLUG_IN_COLD, PLUG_IN_WARM = (0.3, 0.02, 5), (0.1, 0.02, 4)
-PENALTIES, PENALTY_GROWTH = (16.0, 64.0), 1.4
-ITERATIONS, CORRECTIONS = 12, 3
+PENALTIES = (16.0, 64.0)
+CORRECTIONS = 3
 TIGHTENED = (1.0, 0.5, 0.0)
 ANCHORS = 4
 BOX_ROWS, BOX_SHARE, MOST_BOX_ROWS = 1_500, 0.02, 20_000
@@ -173,7 +173,7 @@ def smoothed_search(
     run.offer_zero()
     if problem.dimension == 1:
         run.sweep_the_line()
-    elif problem.dimension > 1:
+    elif problem.dimension > 1 and n > 0:
         rays = _rays(scaled, seed)
         if n > ROWS_OF_A_SAMPLE:
             sample = _Run(_stratified_sample(scaled.problem, ROWS_OF_A_SAMPLE, run.rng), run.rng)
@@ -238,169 +238,6 @@ def _power_of_two(sizes: FloatArray) -> float:
     return float(2.0 ** np.round(np.log2(sizes.mean()))) if sizes.size else 1.0
 
 
-class _Sums:
-    """The smoothed sums of a table's columns over the rows, and their gradients, in blocks that fit into a cache."""
-
-    def __init__(self, margin: FloatArray, contrasts: FloatArray, table: FloatArray) -> None:
-        self.n, self.k = contrasts.shape
-        self.width = table.shape[1]
-        self.blocks = [
-            (margin[rows], np.ascontiguousarray(contrasts[rows].T), np.ascontiguousarray(table[rows].T))
-            for rows in (slice(start, start + ROWS_A_BLOCK) for start in range(0, self.n, ROWS_A_BLOCK))
-        ]
-        self.chances = [np.empty(len(block[0])) for block in self.blocks]
-        self.work = 0
-
-    def smooth(self, z: FloatArray, tau: float) -> FloatArray:
-        """Return the columns' sums where each row counts with its chance, sigmoid((m - z.g) / tau)."""
-        total = np.zeros(self.width)
-        for (margin, contrasts, table), chance in zip(self.blocks, self.chances, strict=True):
-            np.dot(z, contrasts, out=chance)
-            np.subtract(chance, margin, out=chance)
-            np.multiply(chance, 1.0 / tau, out=chance)
-            np.clip(chance, -40.0, 40.0, out=chance)
-            np.exp(chance, out=chance)
-            np.add(chance, 1.0, out=chance)
-            np.reciprocal(chance, out=chance)
-            total += table @ chance
-        self.work += self.n + VISITS_A_CALL
-        return total
-
-    def exact(self) -> FloatArray:
-        """Return the columns' sums over the rows that the rule smoothed last decides 1."""
-        total = np.zeros(self.width)
-        for (_, _, table), chance in zip(self.blocks, self.chances, strict=True):
-            total += table @ (chance > 0.5).astype(np.float64)
-        return total
-
-    def gradient(self, prices: FloatArray, tau: float) -> FloatArray:
-        """Return the gradient of prices . sums where the sums were smoothed last."""
-        total = np.zeros(self.k)
-        for (_, contrasts, table), chance in zip(self.blocks, self.chances, strict=True):
-            weight = prices @ table
-            weight *= chance
-            weight *= 1.0 - chance
-            total -= contrasts @ weight
-        return total / tau
-
-    def curvature(self, tau: float) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients of all sums where they were smoothed last, and the rows' spread on the boundary.
-
-        Where probabilities are calibrated, the spread is the curvature of minus the utility, but for a factor.
-        """
-        gradients = np.zeros((self.width, self.k))
-        spread = np.zeros((self.k, self.k))
-        for (_, contrasts, table), chance in zip(self.blocks, self.chances, strict=True):
-            steep = contrasts * (chance * (1.0 - chance))
-            gradients -= table @ steep.T
-            spread += steep @ contrasts.T
-        self.work += 3 * self.n + VISITS_A_CALL
-        return gradients / tau, spread / (tau * max(1, self.n))
-
-
-class _Lagrangian:
-    """The augmented Lagrangian of some bounds, as a function of z.
-
-    ``matrix`` makes the constraints' values of the sums, whose first is the utility; ``size`` is what a constraint's
-    value can be at most.
-    """
-
-    def __init__(
-        self, sums: _Sums, matrix: FloatArray, size: FloatArray, lower: FloatArray, upper: FloatArray, penalty: float
-    ) -> None:
-        self.sums, self.matrix, self.size, self.penalty = sums, matrix, size, penalty
-        self.multipliers = np.zeros(len(size))
-        self.distance = np.zeros(len(size))
-        self.tau = 1.0
-        self.bound(lower, upper)
-
-    def bound(self, lower: FloatArray, upper: FloatArray) -> None:
-        """Set the bounds."""
-        self.lower, self.upper = lower / self.size, upper / self.size
-
-    def value(self, z: FloatArray) -> float:
-        """Return the function's value; where it was asked for last is where the other methods look."""
-        self.at = self.sums.smooth(z, self.tau)
-        shifted = self.matrix @ self.at[1:] / self.size + self.multipliers / self.penalty
-        self.distance = shifted - np.minimum(np.maximum(shifted, self.lower), self.upper)
-        return float(-self.at[0] + 0.5 * self.penalty * (self.distance @ self.distance))
-
-    def gradient(self) -> FloatArray:
-        """Return the gradient."""
-        prices = np.empty(len(self.at))
-        prices[0] = -1.0
-        prices[1:] = (self.penalty * self.distance / self.size) @ self.matrix
-        return self.sums.gradient(prices, self.tau)
-
-    def inverse_curvature(self) -> FloatArray:
-        """Return the inverse of the Gauss-Newton matrix: binding constraints, and the utility as if calibrated."""
-        gradients, spread = self.sums.curvature(self.tau)
-        binding = self.distance != 0.0
-        rows = self.matrix[binding] @ gradients[1:] / self.size[binding, None]
-        curvature = self.penalty * rows.T @ rows + 0.5 * spread
-        ridge = 1e-6 * np.trace(curvature) / len(curvature) + 1e-12
-        return np.asarray(np.linalg.inv(curvature + ridge * np.eye(len(curvature))), dtype=np.float64)
-
-    def raise_multipliers(self) -> None:
-        """Let the multipliers take over what the penalty holds now."""
-        self.multipliers = self.penalty * self.distance
-        self.penalty *= PENALTY_GROWTH
-
-
-def _minimise(lagrangian: _Lagrangian, z: FloatArray, iterations: int, note: Any = None) -> FloatArray:
-    """Return where BFGS gets to in some iterations; ``note`` is told every iterate."""
-    value = lagrangian.value(z)
-    if note is not None:
-        note(z)
-    gradient = lagrangian.gradient()
-    inverse = lagrangian.inverse_curvature()
-    for _ in range(iterations):
-        direction = -(inverse @ gradient)
-        slope = float(direction @ gradient)
-        length = float(np.abs(direction).max(initial=0.0))
-        if not (slope < -1e-12 and np.isfinite(length)):
-            break
-        if length > 1.0:
-            direction, slope = direction / length, slope / length
-        after_search = _backtrack(lagrangian, z, direction, value, slope)
-        if after_search is None:
-            break
-        candidate, found = after_search
-        if note is not None:
-            note(candidate)
-        after = lagrangian.gradient()
-        inverse = _updated(inverse, candidate - z, after - gradient)
-        gained = value - found
-        z, value, gradient = candidate, found, after
-        if gained < 1e-6:
-            break
-    return z
-
-
-def _backtrack(
-    lagrangian: _Lagrangian, z: FloatArray, direction: FloatArray, value: float, slope: float
-) -> tuple[FloatArray, float] | None:
-    """Return a point along a direction that is lower by enough, and its value."""
-    share = 1.0
-    for _ in range(8):
-        candidate = z + share * direction
-        found = lagrangian.value(candidate)
-        if found <= value + 1e-4 * share * slope:
-            return candidate, found
-        bend = found - value - share * slope
-        share *= min(0.5, max(0.1, -0.5 * slope * share / bend))
-    return None
-
-
-def _updated(inverse: FloatArray, step: FloatArray, change: FloatArray) -> FloatArray:
-    """Return the BFGS update of an inverse Hessian."""
-    along = float(step @ change)
-    if along <= 1e-12:
-        return inverse
-    left = np.eye(len(step)) - np.outer(step, change) / along
-    return np.asarray(left @ inverse @ left.T + np.outer(step, step) / along, dtype=np.float64)
-
-
 class _Run:
     """The search of one scaled problem: its rows, what was found, and what is nearest to each step's bounds."""
 
@@ -416,8 +253,8 @@ class _Run:
         self._extra_work = 0.0
         columns, self.matrix = _spanning_columns(problem)
         self.size = _sizes(problem.effects)
-        self.sums = _Sums(problem.margin, problem.contrasts, np.column_stack([problem.gain, columns]))
-        self._model: tuple[_Sums, FloatArray, FloatArray] | None = None
+        self.sums = SmoothSums(problem.margin, problem.contrasts, np.column_stack([problem.gain, columns]))
+        self._model: tuple[SmoothSums, FloatArray, FloatArray] | None = None
 
     @property
     def work(self) -> float:
@@ -455,7 +292,7 @@ class _Run:
         excess = np.maximum(self.problem.lower - values, values - self.problem.upper).max(axis=1, initial=0.0)
         nearer = (excess < self.excess) | ((excess == self.excess) & (utility > self.nearest_utility))
         self.excess[nearer], self.nearest[nearer], self.nearest_utility[nearer] = excess[nearer], z, utility
-        for step in np.flatnonzero((excess <= FEASIBILITY_SLACK) & (utility > self.best.utility)):
+        for step in map(int, np.flatnonzero((excess <= FEASIBILITY_SLACK) & (utility > self.best.utility))):
             if step not in self._waiting or utility > self._waiting[step][0]:
                 self._waiting[step] = (utility, z)
 
@@ -480,27 +317,25 @@ class _Run:
 
     # Smoothed descents.
 
-    def descend(
-        self, step: int, z: FloatArray, stages: tuple[float, float, int], penalty: float = PENALTIES[0]
-    ) -> FloatArray:
+    def descend(self, step: int, z: FloatArray, stages: Stages, penalty: float = PENALTIES[0]) -> FloatArray:
         """Follow one start from wide to narrow tau, then let the bounds follow what counting says."""
         lower, upper = self.problem.lower[step], self.problem.upper[step]
-        lagrangian = _Lagrangian(self.sums, self.matrix, self.size, lower, upper, penalty)
+        lagrangian = Lagrangian(self.sums, self.matrix, self.size, lower, upper, penalty)
         before = self.standing(step)
-        z = _follow(lagrangian, z, stages, self.note)
+        z = follow(lagrangian, z, stages, self.note)
         for _ in range(CORRECTIONS):
             lagrangian.value(z)
             off = self.matrix @ (self.sums.exact() - lagrangian.at)[1:]
             lagrangian.bound(lower - off, upper - off)
-            z = _minimise(lagrangian, z, ITERATIONS // 2, self.note)
+            z = minimise(lagrangian, z, ITERATIONS // 2, self.note)
             lagrangian.multipliers = lagrangian.penalty * lagrangian.distance
         self._settle()
         if self.standing(step) > before or not self.multipliers[step].any():
             self.multipliers[step] = lagrangian.multipliers / self.size
         return z
 
-    def plug_in(self, step: int, share: float, z: FloatArray, stages: tuple[float, float, int]) -> FloatArray:
-        """Return the optimum under the model's probabilities, as Lemma 1's dual has it, for bounds drawn in to a share."""
+    def plug_in(self, step: int, share: float, z: FloatArray, stages: Stages) -> FloatArray:
+        """Return the optimum under the model's probabilities (Lemma 1), with bounds drawn in to a share."""
         problem = self.problem
         assert problem.weight is not None
         assert problem.mixing is not None
@@ -508,10 +343,10 @@ class _Run:
             worth = problem.margin * problem.weight
             worth /= max(float(np.abs(worth).sum()), 1e-300)
             densities = problem.contrasts * problem.weight[:, None]
-            sums = _Sums(problem.margin, problem.contrasts, np.column_stack([worth, densities]))
+            sums = SmoothSums(problem.margin, problem.contrasts, np.column_stack([worth, densities]))
             self._model = sums, problem.mixing, _sizes(densities @ problem.mixing.T)
         lower, upper = _drawn_in(problem.lower[step], problem.upper[step], share)
-        return _follow(_Lagrangian(*self._model, lower, upper, PENALTIES[0]), z, stages)
+        return follow(Lagrangian(*self._model, lower, upper, PENALTIES[0]), z, stages)
 
     def search(self, starts: Sequence[FloatArray], max_work: float) -> None:
         """Search all steps: a few of them from many starts, the others from those; then polish until fruitless."""
@@ -530,16 +365,16 @@ class _Run:
 
     def _search_from_afar(self, step: int, starts: Sequence[FloatArray], until: float) -> None:
         zero = np.zeros(self.problem.dimension)
-        found = [self.descend(step, zero, COLD)]
+        self.descend(step, zero, COLD)
         z = zero
         for number, share in enumerate(TIGHTENED):
             if self.work > until:
                 return
             z = self.plug_in(step, share, z, PLUG_IN_WARM if number else PLUG_IN_COLD)
             self.offer(z)
-            found.append(self.descend(step, z, MILD))
+            self.descend(step, z, MILD)
         if self.work < until:
-            found.append(self.descend(step, zero, COLD, PENALTIES[1]))
+            self.descend(step, zero, COLD, PENALTIES[1])
         for start in starts:
             if self.work < until:
                 self.descend(step, start, WARM, PENALTIES[1])
@@ -602,7 +437,7 @@ class _Run:
                 return
 
     def _directions(self, z: FloatArray) -> FloatArray:
-        """Return, as rows, directions that change one of the spanning values and as little as possible of the others."""
+        """Return, as rows, directions that change one of the spanning values and the others hardly."""
         self.sums.smooth(z, WARM[0])
         gradients, _ = self.sums.curvature(WARM[0])
         away = np.linalg.pinv(gradients[1:], rcond=1e-8).T
@@ -627,15 +462,6 @@ class _Run:
         found = best.z[0] if np.isfinite(best.utility[0]) else best.closest_z
         if found is not None:
             self.offer(found)
-
-
-def _follow(lagrangian: _Lagrangian, z: FloatArray, stages: tuple[float, float, int], note: Any = None) -> FloatArray:
-    """Minimise while tau goes down."""
-    for tau in np.geomspace(*stages):
-        lagrangian.tau = float(tau)
-        z = _minimise(lagrangian, z, ITERATIONS, note)
-        lagrangian.raise_multipliers()
-    return z
 
 
 def _sizes(effects: FloatArray) -> FloatArray:
@@ -703,7 +529,7 @@ def _stratified_sample(problem: Problem, rows: int, rng: np.random.Generator) ->
 
 
 def _strata(problem: Problem, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return a number for each row: equal where gain and effects are, or, if that makes too many strata, their signs."""
+    """Return each row's stratum: rows of equal gain and effects or, if that makes too many, of equal signs."""
     columns = [problem.gain, *problem.effects.T]
     coefficients = rng.uniform(1.0, 2.0, len(columns))
     for of in (lambda column: column, np.sign):
