@@ -163,20 +163,21 @@ def smoothed_search(
     also where rows have a margin of 0.
     """
     n, steps = len(problem.margin), len(problem.lower)
-    if max_work is None:
-        max_work = (WORK + WORK_A_ROW * n) * (1.0 + WORK_A_STEP * (steps - 1))
+    usual = (WORK + WORK_A_ROW * n) * (1.0 + WORK_A_STEP * (steps - 1))
+    max_work = usual if max_work is None else float(max_work)
+    patience = max(1, round(FRUITLESS_ROUNDS * max_work / usual))
     seed = 0 if random_state is None else random_state
     scaled = _Scaled.of(problem)
     given = [*starts, *best.z[np.isfinite(best.utility)]]
     inner = [scaled.inward(np.asarray(z, dtype=np.float64)) for z in given]
-    run = _Run(scaled.problem, np.random.default_rng(seed))
+    run = _Run(scaled.problem, np.random.default_rng(seed), patience)
     run.offer_zero()
     if problem.dimension == 1:
         run.sweep_the_line()
     elif problem.dimension > 1 and n > 0:
         rays = _rays(scaled, seed)
         if n > ROWS_OF_A_SAMPLE:
-            sample = _Run(_stratified_sample(scaled.problem, ROWS_OF_A_SAMPLE, run.rng), run.rng)
+            sample = _Run(_stratified_sample(scaled.problem, ROWS_OF_A_SAMPLE, run.rng), run.rng, patience)
             sample.offer_zero()
             sample.search([*inner, *rays], min(0.5 * max_work, WORK * (1.0 + WORK_A_STEP * (steps - 1))))
             run.work = sample.work
@@ -241,9 +242,9 @@ def _power_of_two(sizes: FloatArray) -> float:
 class _Run:
     """The search of one scaled problem: its rows, what was found, and what is nearest to each step's bounds."""
 
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+    def __init__(self, problem: Problem, rng: np.random.Generator, patience: int) -> None:
         steps, c = problem.lower.shape
-        self.problem, self.rng = problem, rng
+        self.problem, self.rng, self.patience = problem, rng, patience
         self.best = Best.none(problem)
         self.excess = np.full(steps, np.inf)
         self.nearest = np.zeros((steps, problem.dimension))
@@ -411,8 +412,8 @@ class _Run:
                 self.polish(int(step), rows)
         fruitless = np.zeros(len(steps), dtype=int)
         number = 0
-        while self.work < max_work and (fruitless < FRUITLESS_ROUNDS).any():
-            for step in steps[fruitless < FRUITLESS_ROUNDS]:
+        while self.work < max_work and (fruitless < self.patience).any():
+            for step in steps[fruitless < self.patience]:
                 if self.work >= max_work:
                     return
                 before = self.standing(int(step))
