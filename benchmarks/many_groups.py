@@ -110,7 +110,7 @@ SEARCHES: dict[str, Search] = {
     "smoothed": Smoothed(),
     "certified": Certified(),
     "directions": Directions(),
-    "lines (20)": Lines(m=20),
+    "lines (5)": Lines(m=5),
     "dual": Dual(),
 }
 

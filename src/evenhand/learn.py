@@ -76,8 +76,9 @@ def learn_rule(
         What must hold.
     tolerance : float, default=0.05
         The largest allowed difference of rates.
-    search : {"certified", "directions", "lines", "dual"} or a search, default="certified"
-        How z is found: the global optimum, the paper's Algorithms 3 and 2, or the dual of its Lemma 1.
+    search : {"certified", "directions", "lines", "dual", "smoothed"} or a search, default="certified"
+        How z is found: the global optimum, the paper's Algorithms 3 and 2, the dual of its Lemma 1, or a fast search
+        for many constraints that proves nothing.
     evidence : {"labels", "model", "both"}, default="labels"
         Whether rates and accuracy are counted on ``y`` and ``sensitive_features`` (the paper), expected under
         ``p_y`` and ``p_group`` (no labels and no groups needed), or the mean of the two.

@@ -31,9 +31,9 @@ from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution
 from evenhand.search.sweep import Best, sweep_line
 
 # Work, in row visits. A call costs something for few rows too, and a sweep sorts its rows.
-WORK, WORK_A_ROW, WORK_A_STEP = 40e6, 200.0, 0.12
+WORK, WORK_A_ROW, WORK_A_STEP = 60e6, 200.0, 0.12
 VISITS_A_SWEPT_ROW = 6
-SHARE_FOR_STARTS = 0.7
+SHARE_FOR_STARTS = 0.5
 
 ROWS_OF_A_SAMPLE, ROWS_OF_A_STRATUM = 20_000, 100
 ROWS_FOR_RAYS, RAYS = 2_500, 360
@@ -46,7 +46,8 @@ CORRECTIONS = 3
 TIGHTENED = (1.0, 0.5, 0.0)
 ANCHORS = 4
 BOX_ROWS, BOX_SHARE, MOST_BOX_ROWS = 1_500, 0.02, 20_000
-FRUITLESS_ROUNDS = 4
+FRUITLESS_ROUNDS = 6
+ENDS_A_ROUND = 3
 KICK = 0.3
 
 
@@ -250,6 +251,7 @@ class _Run:
         self.nearest = np.zeros((steps, problem.dimension))
         self.nearest_utility = np.full(steps, -np.inf)
         self.multipliers = np.zeros((steps, c))
+        self.ends: dict[int, list[FloatArray]] = {}  # where the starts came to
         self._waiting: dict[int, tuple[float, FloatArray]] = {}
         self._extra_work = 0.0
         columns, self.matrix = _spanning_columns(problem)
@@ -366,19 +368,20 @@ class _Run:
 
     def _search_from_afar(self, step: int, starts: Sequence[FloatArray], until: float) -> None:
         zero = np.zeros(self.problem.dimension)
-        self.descend(step, zero, COLD)
+        ends = self.ends.setdefault(step, [])
+        ends.append(self.descend(step, zero, COLD))
         z = zero
         for number, share in enumerate(TIGHTENED):
             if self.work > until:
                 return
             z = self.plug_in(step, share, z, PLUG_IN_WARM if number else PLUG_IN_COLD)
             self.offer(z)
-            self.descend(step, z, MILD)
+            ends.append(self.descend(step, z, MILD))
         if self.work < until:
-            self.descend(step, zero, COLD, PENALTIES[1])
+            ends.append(self.descend(step, zero, COLD, PENALTIES[1]))
         for start in starts:
             if self.work < until:
-                self.descend(step, start, WARM, PENALTIES[1])
+                ends.append(self.descend(step, start, WARM, PENALTIES[1]))
 
     def continue_from(self, sample: _Run, starts: Sequence[FloatArray], max_work: float) -> None:
         """Search all rows from what a sample of them found."""
@@ -417,23 +420,29 @@ class _Run:
                 if self.work >= max_work:
                     return
                 before = self.standing(int(step))
-                z = self.current(int(step))
-                size = KICK * (float(np.abs(z).mean()) or 0.1)
-                z = z + size * self.rng.normal(size=len(z)) if number % 2 == 0 else z
-                self.descend(int(step), z, (WARM, MILD)[number % 2], (16.0, 64.0, 256.0)[number % 3])
-                self.polish(int(step), rows)
+                self._go_on(int(step), number, rows)
                 fruitless[step] = 0 if self.standing(int(step)) > before else fruitless[step] + 1
             number += 1
+
+    def _go_on(self, step: int, number: int, rows: int) -> None:
+        """Try to leave a local optimum: disturb it, polish what another start came to, or widen tau again."""
+        z, penalty = self.current(step), (16.0, 64.0, 256.0)[number % 3]
+        if number % 2 == 0:
+            size = KICK * (float(np.abs(z).mean()) or 0.1)
+            self.descend(step, z + size * self.rng.normal(size=len(z)), WARM, penalty)
+        elif self.ends.get(step):
+            for end in [self.ends[step].pop(0) for _ in self.ends[step][:ENDS_A_ROUND]]:
+                self._sweep_around(self.problem.take([step]), end, rows)
+        else:
+            self.descend(step, z, MILD, penalty)
+        self.polish(step, rows)
 
     def polish(self, step: int, rows: int) -> None:
         """Sweep along lines inside a box around the step's best rule, and follow it, until that brings nothing."""
         problem = self.problem.take([step])
         for _ in range(3):
             before = self.standing(step)
-            z = self.current(step)
-            box = _box_around(problem, z, rows)
-            self._extra_work += 5 * len(problem.margin)
-            self._sweep_box(box, z, self._directions(z))
+            self._sweep_around(problem, self.current(step), rows)
             if self.standing(step) == before:
                 return
 
@@ -445,7 +454,10 @@ class _Run:
         size = np.abs(away).max(axis=1, keepdims=True)
         return np.asarray((away / np.where(size > 0.0, size, 1.0))[size[:, 0] > 0.0], dtype=np.float64)
 
-    def _sweep_box(self, box: Problem, z: FloatArray, away: FloatArray) -> None:
+    def _sweep_around(self, problem: Problem, z: FloatArray, rows: int) -> None:
+        """Sweep inside a box around z, in rounds of directions, until three of them bring nothing."""
+        box, away = _box_around(problem, z, rows), self._directions(z)
+        self._extra_work += 5 * len(problem.margin)
         table, k = box.table, box.dimension
         visits = VISITS_A_SWEPT_ROW * len(table) * (1.0 + table.shape[1] / 16.0) + VISITS_A_CALL
         best = Best.none(box)
