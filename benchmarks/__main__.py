@@ -6,7 +6,8 @@ import importlib
 import sys
 
 ALL = (
-    "search", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "folds", "peers",
+    "search", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "folds",
+    "many_groups", "peers",
 )  # fmt: skip
 
 

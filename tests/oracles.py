@@ -230,3 +230,14 @@ def merged_in_numpy(rows, n_coordinates):
         if largest < 0:
             constant += extra
     return planes, constant
+
+
+def smoothed_in_numpy(margin, contrasts, table, z, tau):
+    """Return the sums of a table's columns and their gradients when each decision is a sigmoid, row by row."""
+    sums = np.zeros(table.shape[1])
+    gradients = np.zeros((table.shape[1], len(z)))
+    for m, g, amounts in zip(margin, contrasts, table, strict=True):
+        chance = 1.0 / (1.0 + np.exp(-(m - z @ g) / tau))
+        sums += chance * amounts
+        gradients -= np.outer(amounts, g) * chance * (1.0 - chance) / tau
+    return sums, gradients

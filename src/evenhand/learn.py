@@ -33,12 +33,14 @@ from evenhand.inputs import (
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
-from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Solution
+from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed, Solution
 from evenhand.search.closest import loosening
 from evenhand.search.problem import FEASIBILITY_SLACK
 
 MARGIN_ROUNDING = 2.0**-46
-_SEARCHES: dict[str, Any] = {"certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual}
+_SEARCHES: dict[str, Any] = {
+    "certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual, "smoothed": Smoothed,
+}  # fmt: skip
 
 
 def learn_rule(
@@ -81,8 +83,9 @@ def learn_rule(
         What must hold.
     tolerance : float, default=0.05
         The largest allowed difference of rates.
-    search : {"certified", "directions", "lines", "dual"} or a search, default="certified"
-        How z is found: the global optimum, the paper's Algorithms 3 and 2, or the dual of its Lemma 1.
+    search : {"certified", "directions", "lines", "dual", "smoothed"} or a search, default="certified"
+        How z is found: the global optimum, the paper's Algorithms 3 and 2, the dual of its Lemma 1, or a fast search
+        for many constraints that proves nothing.
     evidence : {"labels", "model", "both"}, default="labels"
         Whether rates and accuracy are counted on ``y`` and ``sensitive_features`` (the paper), expected under
         ``p_y`` and ``p_group`` (no labels and no groups needed), or the mean of the two.

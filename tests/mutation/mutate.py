@@ -39,7 +39,9 @@ TESTS = {
     "search/closest.py": ["tests/search/test_algorithms.py", "tests/test_learn.py"],
     "search/certified.py": ["tests/search/test_certified.py", "tests/search/test_reduction.py"],
     "search/reduction.py": ["tests/search/test_reduction.py"],
-    "search/local.py": ["tests/search/test_certified.py", "tests/search/test_algorithms.py"],
+    "search/smoothed.py": ["tests/search/test_smoothed.py"],
+    "search/augmented.py": ["tests/search/test_smoothed.py"],
+    "search/coincidence.py": ["tests/search/test_ties.py"],
     "search/_kernels.py": [
         "tests/search/test_kernels.py",
         "tests/search/test_certified.py",

@@ -58,8 +58,8 @@ def test_certified_search_equals_brute_force_over_every_cell_of_space(seed, kind
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_every_face_is_searched_without_help_from_the_local_search(k, monkeypatch):
-    monkeypatch.setattr("evenhand.search.certified.local_search", lambda *_, **__: 0.0)
+def test_every_face_is_searched_without_help_from_the_smoothed_search(k, monkeypatch):
+    monkeypatch.setattr(certified._Run, "start", lambda *_: None)
     unit = np.eye(k)
     for axis, far in itertools.product(range(k), (-40.0, 0.0, 40.0)):
         # Two rows want z to be near ``far`` along one axis, and two of each other axis want it to be near 0 there.
@@ -210,15 +210,14 @@ def test_a_budget_of_nodes_or_work_is_honoured_and_leaves_a_true_bound(k, n, mon
     few = Certified(max_nodes=200).solve(problem)[0]
     assert few.nodes <= 220
     assert few.stopped == "nodes"
-    spent = []
-    spend = Budget.spend
-    monkeypatch.setattr(Budget, "spend", lambda self, *work: spent.append(work[0]) or spend(self, *work))
-    monkeypatch.setattr(certified, "VISITS_BEYOND", 20 * n)
-    short = Certified().solve(problem)[0]
-    assert sum(spent) / 2 <= 20 * n + 16 * n  # each is taken from a part and from the whole; a last box may go over
+    budgets = []
+    given = Budget.of
+    monkeypatch.setattr(Budget, "of", lambda *options: budgets.append(given(*options)) or budgets[-1])
+    short = Certified(max_visits=20 * n).solve(problem)[0]
     assert short.stopped == "work"
-    monkeypatch.setattr(certified, "VISITS_BEYOND", 400 * n)
-    longer = Certified().solve(problem)[0]
+    assert -16 * n < budgets[-1].visits <= 0  # a last box may go over
+    longer = Certified(max_visits=100_000_000).solve(problem)[0]
+    assert budgets[-1].visits > -0.1 * 100_000_000
     assert utility_of(longer) is None or longer.utility <= min(few.upper_bound, short.upper_bound) + 1e-9
 
 

@@ -124,7 +124,7 @@ def test_boxes_that_too_many_planes_cut_are_solved_as_smaller_problems(seed, k, 
     for name in ("LEAF_SIZE", "MEETING_SIZE"):
         monkeypatch.setattr(certified, name, {})
         monkeypatch.setattr(certified, f"{name}_BEYOND", k + 1)
-    monkeypatch.setattr(certified, "local_search", lambda *_, **__: 0.0)
+    monkeypatch.setattr(certified._Run, "start", lambda *_: None)
     found = Certified(max_seconds=None, n_jobs=1).solve(problem, random_state=rng)[0]
     thresholds = [np.concatenate([[-np.inf], np.sort(problem.margin[group == a])]) for a in range(k)]
     chosen = [problem.evaluate(problem.margin > np.array(each)[group]) for each in itertools.product(*thresholds)]

@@ -5,5 +5,6 @@ from evenhand.search.directions import Directions
 from evenhand.search.dual import Dual
 from evenhand.search.lines import Lines
 from evenhand.search.problem import NoRule, Problem, Search, Solution
+from evenhand.search.smoothed import Smoothed
 
-__all__ = ["Certified", "Directions", "Dual", "Lines", "NoRule", "Problem", "Search", "Solution"]
+__all__ = ["Certified", "Directions", "Dual", "Lines", "NoRule", "Problem", "Search", "Smoothed", "Solution"]

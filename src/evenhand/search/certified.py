@@ -29,21 +29,24 @@ from evenhand.inputs import FloatArray, is_number, is_whole_number
 from evenhand.search import _kernels
 from evenhand.search._compiling import notice_of_compilation
 from evenhand.search.coincidence import share_planes
-from evenhand.search.local import local_search
+from evenhand.search.dual import Dual
 from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
 from evenhand.search.reduction import Part, parts_of
+from evenhand.search.smoothed import smoothed_search, usual_work
 from evenhand.search.sweep import Best, settled, sweep_line
 from evenhand.search.threshold import sweep_whole_line, try_every_cell
 
 # Work is counted in row visits, so that a busy machine finds what an idle one finds.
 VISITS_FOR_THE_PLANE = 1_000_000_000
-VISITS_BEYOND = 400_000_000
+VISITS_BEYOND = 500_000_000
+VISITS_AT_ONCE = 4_000_000
 VISITS_FOR_A_FACE = 32_000_000
 VISITS_A_TURN = 1_000_000
 VISITS_A_CALL = 16_000_000
 VISITS_A_MEETING = 20_000_000
 VISITS_BESIDE = 2.0
-LOCAL_VISITS, LOCAL_SHARE = 50_000_000, 0.1
+SHARE_TO_START, LEAST_TO_START = 0.6, 0.1
+ENTRIES_FOR_THE_DUAL = 20_000
 ROWS_A_TURN = 16
 BOXES_A_ROUND = 8
 SIDES_HALVED_AT_ONCE = 6
@@ -163,9 +166,7 @@ def _solve(
         line = sweep_whole_line(problem)
         return line.results(problem, upper_bound=line.utility, nodes=1)
     _prepare(problem.dimension)
-    run = _Run(problem, options, budget, known)
-    if problem.dimension > 2:
-        run.start_locally(random_state)
+    run = _Run(problem, options, budget, known, random_state)
     run.search()
     return run.results()
 
@@ -224,7 +225,7 @@ class Budget:
             return True
         return False
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str | None) -> None:
         """Remember why the search ended before its proof."""
         self.stopped = reason
         if self.parent is not None:
@@ -311,9 +312,10 @@ _Left = tuple[float, FloatArray, FloatArray, FloatArray | None, NDArray[np.int32
 class _Run:
     """One search: the planes, the boxes to look at, and what is known so far."""
 
-    def __init__(self, problem: Problem, options: Certified, budget: Budget, known: FloatArray) -> None:
-        self.started = time.perf_counter()
-        self.problem, self.options, self.budget = problem, options, budget
+    def __init__(
+        self, problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any = None
+    ) -> None:
+        self.problem, self.options, self.budget, self.random_state = problem, options, budget, random_state
         self.planes, self.scale, self.constant = _planes_of(problem)
         steps, k = len(problem.lower), problem.dimension
         every = np.arange(len(self.planes), dtype=np.int32)
@@ -329,31 +331,59 @@ class _Run:
         self.nodes = 0
         self.counter = itertools.count()
 
-    def start_locally(self, random_state: Any) -> None:
-        """Let a local search find the first rules: what is better than them is all that is left to look for."""
-        best = Best.none(self.problem)
-        allowed = min(LOCAL_VISITS, LOCAL_SHARE * self.budget.visits)
-        self.budget.spend(local_search(self.problem, best, max_visits=allowed, random_state=random_state), 0.0)
+    def start(self, random_state: Any) -> None:
+        """Find good rules first: what is better than them is all that is left to look for."""
+        claimed = Best.none(self.problem)
+        n, c = self.problem.effects.shape
+        usual = usual_work(self.problem)
+        allowed = min(usual, SHARE_TO_START * self.budget.visits)
+        if allowed >= LEAST_TO_START * usual:
+            found = smoothed_search(self.problem, claimed, max_work=allowed, random_state=random_state)
+            self.budget.spend(found.work, 0.0)
+        best = settled(self.problem, claimed)
+        if n * c <= ENTRIES_FOR_THE_DUAL:
+            for result in Dual().solve(self.problem):
+                if isinstance(result, Solution):
+                    best.offer(self.problem, np.array(result.z))
         for step in np.flatnonzero(best.utility > self.known.utility + _kernels.RESOLUTION):
             w = best.z[step] * self.scale
             self.known.utility[step] = best.utility[step]
             self.known.point[step] = np.concatenate([[1.0], w]) / max(1.0, float(np.abs(w).max()))
 
     def search(self) -> None:
-        """Look at all boxes that may hold a rule better by more than the gap asked for, until the budget is spent."""
+        """Look at all boxes that may hold a rule better by more than the gap asked for, until the budget is spent.
+
+        Beyond the plane, what is not proven at once is started again from good rules.
+        """
+        queue = self._first_boxes()
+        if self.problem.dimension > 2 and self.budget.visits > 0.0:
+            first = Budget(
+                min(VISITS_AT_ONCE, self.budget.visits), self.budget.nodes, self.budget.deadline, self.budget
+            )
+            self._search(queue, first)
+            if queue:
+                self.budget.stop(None)
+                self.start(self.random_state)
+        self._search(queue, self.budget)
+        waiting = max((box.bound for box in queue), default=-np.inf)
+        self.upper_bound = np.maximum(
+            np.minimum(self.upper_bound, np.maximum(self.known.left_behind, waiting)), self.known.utility
+        )
+
+    def _search(self, queue: list[_Box], budget: Budget) -> None:
+        """Search the boxes of a queue, and put back what is left of them, until it is empty or a budget is spent."""
         target = self.options.gap
         k = self.problem.dimension
         # Counting boxes is only the same every time when one thread counts.
-        workers = 1 if k == 2 or self.budget.nodes < np.inf else self.options.n_jobs or os.cpu_count() or 1
+        workers = 1 if k == 2 or budget.nodes < np.inf else self.options.n_jobs or os.cpu_count() or 1
         together = 1 if k == 2 else BOXES_A_ROUND
         stacks = [_Stack(self) for _ in range(min(workers, together))]
-        queue = self._first_boxes()
         with ThreadPoolExecutor(len(stacks)) as pool:
-            while queue and not self.budget.is_spent():
+            while queue and not budget.is_spent():
                 chosen = self._pop(queue, together, target)
                 known = [self.known.copy() for _ in chosen]
-                nodes = max(1, int(min(2**40, self.budget.nodes) // max(1, len(chosen))))
-                visits = int(max(1.0, min(self.turn, self.budget.visits / max(1, len(chosen)))))
+                nodes = max(1, int(min(2**40, budget.nodes) // max(1, len(chosen))))
+                visits = int(max(1.0, min(self.turn, budget.visits / max(1, len(chosen)))))
                 for stack in stacks:
                     stack.spent[:] = 0.0
                 if len(stacks) == 1:
@@ -361,17 +391,13 @@ class _Run:
                 else:
                     left = _side_by_side(pool, stacks, chosen, known, target, visits, nodes)
                 for stack in stacks:
-                    self.budget.spend(*stack.spent)
+                    budget.spend(*stack.spent)
                     self.nodes += int(stack.spent[1])
                 # Within a round the boxes know the same rules: threads change nothing but the time.
                 for found, boxes in zip(known, left, strict=True):
                     self.known.take(found)
                     for box in boxes:
                         heapq.heappush(queue, self.box(*box))
-        waiting = max((box.bound for box in queue), default=-np.inf)
-        self.upper_bound = np.maximum(
-            np.minimum(self.upper_bound, np.maximum(self.known.left_behind, waiting)), self.known.utility
-        )
 
     def _first_boxes(self) -> list[_Box]:
         """Return the faces of the half-cube, in parts beyond the plane: they share the work evenly."""

@@ -1,0 +1,591 @@
+"""A search for good rules with any number of contrasts: smoothed decisions first, exact sweeps last.
+
+Each decision [m - z.g > 0] is replaced by sigmoid((m - z.g) / tau). The counted utility and the counted values are then
+smooth functions of z, and an augmented Lagrangian makes one function of them,
+
+    -utility(z) + sum_c rho / 2 dist(value_c(z) + lambda_c / rho, [lower_c, upper_c])^2,
+
+which a quasi-Newton method minimises in K dimensions while tau goes down from wide to narrow. Every iterate is also
+counted as the exact rule that it is, and the best one is kept for each step of the bounds. Exact sweeps inside a small
+box around the best rule end the search. Nothing is proven: results are "found" or ``NoRule(proven=False)``.
+
+Many rows are searched in two stages: a stratified sample of them finds the region, all rows decide inside it. Work is
+counted in row visits and no clock is consulted, so the same problem always has the same answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray, is_number
+from evenhand.search.augmented import ITERATIONS, VISITS_A_CALL, Lagrangian, SmoothSums, Stages, follow, minimise
+from evenhand.search.directions import Directions
+from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution, conclude
+from evenhand.search.sweep import Best, settled, sweep_line
+
+# Work, in row visits. A call costs something for few rows too, and a sweep sorts its rows.
+WORK, WORK_A_ROW, WORK_A_STEP = 60e6, 200.0, 0.12
+VISITS_A_SWEPT_ROW = 6
+SHARE_FOR_STARTS = 0.5
+
+ROWS_OF_A_SAMPLE, ROWS_OF_A_STRATUM = 20_000, 100
+ROWS_FOR_RAYS, RAYS = 2_500, 360
+
+# tau in units of a typical margin: from, to, number of stages.
+COLD, MILD, WARM, LAST = (0.3, 0.003, 8), (0.1, 0.003, 6), (0.03, 0.003, 3), (0.01, 0.003, 2)
+PLUG_IN_COLD, PLUG_IN_WARM = (0.3, 0.02, 5), (0.1, 0.02, 4)
+PENALTIES = (16.0, 64.0)
+CORRECTIONS = 3
+TIGHTENED = (1.0, 0.5, 0.0)
+ANCHORS = 4
+BOX_ROWS, BOX_SHARE, MOST_BOX_ROWS = 1_500, 0.02, 20_000
+FRUITLESS_ROUNDS = 6
+ENDS_A_ROUND = 3
+KICK = 0.3
+
+
+@dataclass(frozen=True)
+class Missed(NoRule):
+    """A step without a rule, and the rule that comes nearest to its bounds.
+
+    Attributes
+    ----------
+    excess : float
+        By how much that rule misses the bounds: the largest distance over the constraints.
+    z : tuple of float
+        That rule.
+    values : tuple of float
+        Its constraints' values.
+    """
+
+    excess: float = np.inf
+    z: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothing:
+    """What a smoothed search leaves behind besides its rules.
+
+    Attributes
+    ----------
+    multipliers : array of shape (steps, C)
+        For each step, those of the augmented Lagrangian where its best rule was found: positive where the upper bound
+        binds, negative where the lower one does, in units of utility for a unit of the constraint's value.
+    excess : array of shape (steps,)
+        By how much the nearest rule misses each step's bounds; 0 where one meets them.
+    closest : array of shape (steps, K)
+        The nearest rule.
+    work : int
+        Row visits spent.
+    """
+
+    multipliers: FloatArray
+    excess: FloatArray
+    closest: FloatArray
+    work: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoothed:
+    """A good rule at any number of contrasts and of rows, without a proof.
+
+    Parameters
+    ----------
+    max_work : float or None, default=None
+        Row visits to spend: rows times rules looked at. ``None`` is about one CPU second for 20,000 rows, and grows
+        in proportion to the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evenhand.search import Problem, Smoothed
+    >>> problem = Problem(
+    ...     margin=np.array([0.5, 0.2, -0.1]), contrasts=np.array([[1.0], [1.0], [-1.0]]),
+    ...     gain=np.array([1.0, 1.0, -1.0]) / 3, effects=np.array([[0.5], [0.5], [-1.0]]),
+    ...     lower=np.array([-0.1]), upper=np.array([0.1]), offset=1 / 3)
+    >>> solution = Smoothed().solve(problem)[0]
+    >>> solution.status, round(solution.utility, 3)
+    ('found', 0.667)
+    """
+
+    max_work: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_work is not None and not (is_number(self.max_work) and self.max_work > 0):
+            raise InputError(f"Smoothed needs max_work above 0, in row visits, or None; got {self.max_work!r}.")
+
+    def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
+        """Return the best rule found for each step of the bounds; where there is none, how near one came."""
+        started = time.perf_counter()
+        claimed = Best.none(problem)
+        found = smoothed_search(problem, claimed, max_work=self.max_work, random_state=random_state)
+        best = settled(problem, claimed)
+        nodes = found.work // max(1, len(problem.margin))
+        seconds = time.perf_counter() - started
+        results: list[Solution | NoRule] = []
+        for step, utility in enumerate(best.utility):
+            if np.isfinite(utility):
+                results.append(conclude(problem, step, best.z[step], nodes=nodes, seconds=seconds))
+            else:
+                results.append(_missed(problem, step, found.closest[step], nodes))
+        return results
+
+    def closest(self, problem: Problem, step: int = 0, random_state: Any = None) -> Missed | Solution:
+        """Return the rule found for one step of the bounds or, where there is none, the one nearest to them."""
+        found = self.solve(problem.take([step]), random_state)[0]
+        assert isinstance(found, Missed | Solution)
+        return found
+
+
+def _missed(problem: Problem, step: int, z: FloatArray, nodes: int) -> Missed:
+    _, values = problem.evaluate(problem.decide(z))
+    excess = problem.excess(values, step)
+    return Missed(False, nodes, excess=excess, z=tuple(map(float, z)), values=tuple(map(float, values)))
+
+
+def smoothed_search(
+    problem: Problem,
+    best: Best,
+    *,
+    max_work: float | None = None,
+    random_state: Any = None,
+    starts: Sequence[FloatArray] = (),
+) -> Smoothing:
+    """Improve ``best`` in place, from its own rules, from ``starts``, from z = 0 and from the model's own optimum.
+
+    Every rule kept meets its step's bounds when it is evaluated. z = 0, which is ``margin > 0``, is always looked at,
+    also where rows have a margin of 0.
+    """
+    n, steps = len(problem.margin), len(problem.lower)
+    usual = usual_work(problem)
+    max_work = usual if max_work is None else float(max_work)
+    patience = max(1, round(FRUITLESS_ROUNDS * max_work / usual))
+    seed = 0 if random_state is None else random_state
+    scaled = _Scaled.of(problem)
+    given = [*starts, *best.z[np.isfinite(best.utility)]]
+    inner = [scaled.inward(np.asarray(z, dtype=np.float64)) for z in given]
+    run = _Run(scaled.problem, np.random.default_rng(seed), patience)
+    run.offer_zero()
+    if problem.dimension == 1:
+        run.sweep_the_line()
+    elif problem.dimension > 1 and n > 0:
+        rays = _rays(scaled, seed)
+        if n > ROWS_OF_A_SAMPLE:
+            sample = _Run(_stratified_sample(scaled.problem, ROWS_OF_A_SAMPLE, run.rng), run.rng, patience)
+            sample.offer_zero()
+            sample.search([*inner, *rays], min(0.5 * max_work, WORK * (1.0 + WORK_A_STEP * (steps - 1))))
+            run.work = sample.work
+            run.continue_from(sample, [*inner, *rays], max_work)
+        else:
+            run.search([*inner, *rays], max_work)
+    _take_over(scaled, run, best)
+    return Smoothing(
+        run.multipliers * scaled.utility_scale, run.excess.copy(), scaled.outward(run.nearest), int(run.work)
+    )
+
+
+def usual_work(problem: Problem) -> float:
+    """Return the row visits that a search spends where no limit is given."""
+    return (WORK + WORK_A_ROW * len(problem.margin)) * (1.0 + WORK_A_STEP * (len(problem.lower) - 1))
+
+
+def _take_over(scaled: _Scaled, run: _Run, best: Best) -> None:
+    """Write what is better than what a caller knew into the caller's record."""
+    utility = run.best.utility * scaled.utility_scale
+    better = utility > best.utility
+    best.utility[better] = utility[better]
+    best.z[better] = scaled.outward(run.best.z[better])
+    if run.excess[-1] > FEASIBILITY_SLACK and run.excess[-1] < best.closest[0]:
+        z = scaled.outward(run.nearest[-1])
+        best.closest = np.array([run.excess[-1], run.nearest_utility[-1] * scaled.utility_scale, np.nan])
+        best.closest_z = z
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """A problem whose margins, contrasts and gains are of size 1. Factors are powers of two: nothing is rounded."""
+
+    problem: Problem
+    original: Problem
+    stretch: FloatArray
+    margin_scale: float
+    utility_scale: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Scaled:
+        margin_scale = _power_of_two(np.abs(problem.margin))
+        stretch = np.array([_power_of_two(np.abs(column)) for column in problem.contrasts.T])
+        utility_scale = _power_of_two(np.abs(problem.gain).sum(keepdims=True))
+        assert problem.mixing is not None
+        scaled = Problem(
+            problem.margin / margin_scale, problem.contrasts / stretch, problem.gain / utility_scale, problem.effects,
+            problem.lower, problem.upper, problem.offset / utility_scale, problem.mixing * stretch, problem.weight,
+        )  # fmt: skip
+        return cls(scaled, problem, stretch, margin_scale, utility_scale)
+
+    def inward(self, z: FloatArray) -> FloatArray:
+        """Return the scaled problem's z of a rule of the original."""
+        return z * self.stretch / self.margin_scale
+
+    def outward(self, z: FloatArray) -> FloatArray:
+        """Return the original's z of a rule of the scaled problem."""
+        return z * self.margin_scale / self.stretch
+
+
+def _power_of_two(sizes: FloatArray) -> float:
+    """Return the power of two nearest to the mean of the sizes that are not 0; 1 where all are."""
+    sizes = sizes[sizes > 0.0]
+    return float(2.0 ** np.round(np.log2(sizes.mean()))) if sizes.size else 1.0
+
+
+class _Run:
+    """The search of one scaled problem: its rows, what was found, and what is nearest to each step's bounds."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator, patience: int) -> None:
+        steps, c = problem.lower.shape
+        self.problem, self.rng, self.patience = problem, rng, patience
+        self.best = Best.none(problem)
+        self.excess = np.full(steps, np.inf)
+        self.nearest = np.zeros((steps, problem.dimension))
+        self.nearest_utility = np.full(steps, -np.inf)
+        self.multipliers = np.zeros((steps, c))
+        self.ends: dict[int, list[FloatArray]] = {}  # where the starts came to
+        self._waiting: dict[int, tuple[float, FloatArray]] = {}
+        self._extra_work = 0.0
+        columns, self.matrix = _spanning_columns(problem)
+        self.size = _sizes(problem.effects)
+        self.sums = SmoothSums(problem.margin, problem.contrasts, np.column_stack([problem.gain, columns]))
+        self._model: tuple[SmoothSums, FloatArray, FloatArray] | None = None
+
+    @property
+    def work(self) -> float:
+        """Row visits so far."""
+        modelled = 0 if self._model is None else self._model[0].work
+        return self.sums.work + modelled + self._extra_work
+
+    @work.setter
+    def work(self, spent: float) -> None:
+        self._extra_work = spent
+
+    # What is kept.
+
+    def offer_zero(self) -> None:
+        """Keep z = 0 where it meets the bounds: its decisions are exact, also for rows with a margin of 0."""
+        zero = np.zeros(self.problem.dimension)
+        utility, values = self.problem.evaluate(self.problem.decide(zero))
+        self._note_values(zero, utility, values)
+        self._waiting.clear()
+        met = self.excess <= FEASIBILITY_SLACK
+        self.best.utility[met], self.best.z[met] = utility, zero
+
+    def offer(self, z: FloatArray) -> None:
+        """Look at a rule."""
+        self._extra_work += len(self.problem.margin)
+        self._note_values(z, *self.problem.evaluate(self.problem.decide(z)))
+        self._settle()
+
+    def note(self, z: FloatArray) -> None:
+        """Look at the rule that was smoothed last."""
+        sums = self.sums.exact()
+        self._note_values(z, self.problem.offset + float(sums[0]), self.matrix @ sums[1:])
+
+    def _note_values(self, z: FloatArray, utility: float, values: FloatArray) -> None:
+        excess = np.maximum(self.problem.lower - values, values - self.problem.upper).max(axis=1, initial=0.0)
+        nearer = (excess < self.excess) | ((excess == self.excess) & (utility > self.nearest_utility))
+        self.excess[nearer], self.nearest[nearer], self.nearest_utility[nearer] = excess[nearer], z, utility
+        for step in map(int, np.flatnonzero((excess <= FEASIBILITY_SLACK) & (utility > self.best.utility))):
+            if step not in self._waiting or utility > self._waiting[step][0]:
+                self._waiting[step] = (utility, z)
+
+    def _settle(self) -> None:
+        """Count again, row by row, the best of what was noted, and keep what holds."""
+        offered: list[FloatArray] = []
+        for _, z in self._waiting.values():
+            if not any(z is other for other in offered):
+                offered.append(z)
+                self.best.offer(self.problem, z)
+                self._extra_work += 2 * len(self.problem.margin)
+        self._waiting.clear()
+
+    def current(self, step: int) -> FloatArray:
+        """Return the step's best rule, or the nearest one."""
+        z: FloatArray = self.best.z[step] if np.isfinite(self.best.utility[step]) else self.nearest[step]
+        return z
+
+    def standing(self, step: int) -> tuple[float, float]:
+        """Return what grows when the step's best rule gets better, or the nearest one nearer."""
+        return float(self.best.utility[step]), -float(self.excess[step])
+
+    # Smoothed descents.
+
+    def descend(self, step: int, z: FloatArray, stages: Stages, penalty: float = PENALTIES[0]) -> FloatArray:
+        """Follow one start from wide to narrow tau, then let the bounds follow what counting says."""
+        lower, upper = self.problem.lower[step], self.problem.upper[step]
+        lagrangian = Lagrangian(self.sums, self.matrix, self.size, lower, upper, penalty)
+        before = self.standing(step)
+        z = follow(lagrangian, z, stages, self.note)
+        for _ in range(CORRECTIONS):
+            lagrangian.value(z)
+            off = self.matrix @ (self.sums.exact() - lagrangian.at)[1:]
+            lagrangian.bound(lower - off, upper - off)
+            z = minimise(lagrangian, z, ITERATIONS // 2, self.note)
+            lagrangian.multipliers = lagrangian.penalty * lagrangian.distance
+        self._settle()
+        if self.standing(step) > before or not self.multipliers[step].any():
+            self.multipliers[step] = lagrangian.multipliers / self.size
+        return z
+
+    def plug_in(self, step: int, share: float, z: FloatArray, stages: Stages) -> FloatArray:
+        """Return the optimum under the model's probabilities (Lemma 1), with bounds drawn in to a share."""
+        problem = self.problem
+        assert problem.weight is not None
+        assert problem.mixing is not None
+        if self._model is None:
+            worth = problem.margin * problem.weight
+            worth /= max(float(np.abs(worth).sum()), 1e-300)
+            densities = problem.contrasts * problem.weight[:, None]
+            sums = SmoothSums(problem.margin, problem.contrasts, np.column_stack([worth, densities]))
+            self._model = sums, problem.mixing, _sizes(densities @ problem.mixing.T)
+        lower, upper = _drawn_in(problem.lower[step], problem.upper[step], share)
+        return follow(Lagrangian(*self._model, lower, upper, PENALTIES[0]), z, stages)
+
+    def search(self, starts: Sequence[FloatArray], max_work: float) -> None:
+        """Search all steps: a few of them from many starts, the others from those; then polish until fruitless."""
+        steps = len(self.problem.lower)
+        for z in starts:
+            self.offer(z)
+        until = self.work + SHARE_FOR_STARTS * (max_work - self.work)
+        anchors = np.unique(np.linspace(0, steps - 1, min(steps, ANCHORS)).round().astype(int))[::-1]
+        for anchor in anchors:
+            share = (until - self.work) / max(1, int((anchors <= anchor).sum()))
+            self._search_from_afar(int(anchor), starts, self.work + share)
+        for step in sorted(set(range(steps)) - set(map(int, anchors)), reverse=True):
+            if self.work < until:
+                self.descend(step, self.current(min(step + 1, steps - 1)), LAST, PENALTIES[1])
+        self._improve(max_work, BOX_ROWS)
+
+    def _search_from_afar(self, step: int, starts: Sequence[FloatArray], until: float) -> None:
+        zero = np.zeros(self.problem.dimension)
+        ends = self.ends.setdefault(step, [])
+        ends.append(self.descend(step, zero, COLD))
+        z = zero
+        for number, share in enumerate(TIGHTENED):
+            if self.work > until:
+                return
+            z = self.plug_in(step, share, z, PLUG_IN_WARM if number else PLUG_IN_COLD)
+            self.offer(z)
+            ends.append(self.descend(step, z, MILD))
+        if self.work < until:
+            ends.append(self.descend(step, zero, COLD, PENALTIES[1]))
+        for start in starts:
+            if self.work < until:
+                ends.append(self.descend(step, start, WARM, PENALTIES[1]))
+
+    def continue_from(self, sample: _Run, starts: Sequence[FloatArray], max_work: float) -> None:
+        """Search all rows from what a sample of them found."""
+        for z in (*starts, *np.unique(np.vstack([sample.best.z, sample.nearest]), axis=0)):
+            if np.isfinite(z).all():
+                self.offer(z)
+        steps = len(self.problem.lower)
+        self.multipliers[:] = sample.multipliers
+        until = self.work + SHARE_FOR_STARTS * (max_work - self.work)
+        for step in np.argsort(-np.gcd(np.arange(steps), steps), kind="stable"):  # spread over the ladder
+            if self.work < until:
+                self.descend(int(step), sample.current(int(step)), WARM, PENALTIES[1])
+        self._improve(max_work, int(np.clip(BOX_SHARE * len(self.problem.margin), BOX_ROWS, MOST_BOX_ROWS)))
+
+    # Exact sweeps.
+
+    def sweep_the_line(self) -> None:
+        """Look at every rule of a problem with one contrast."""
+        found = Best.none(self.problem)
+        sweep_line(self.problem, self.problem.table, np.zeros(1), np.ones(1), found)
+        for z in (*found.z[np.isfinite(found.utility)], found.closest_z):
+            if z is not None:
+                self.offer(z)
+        self._extra_work += VISITS_A_SWEPT_ROW * len(self.problem.margin)
+
+    def _improve(self, max_work: float, rows: int) -> None:
+        """Polish every step's rule, then go on from disturbed ones until that brings nothing or the work is done."""
+        steps = np.arange(len(self.problem.lower))
+        for step in steps:
+            if self.work < max_work:
+                self.polish(int(step), rows)
+        fruitless = np.zeros(len(steps), dtype=int)
+        number = 0
+        while self.work < max_work and (fruitless < self.patience).any():
+            for step in steps[fruitless < self.patience]:
+                if self.work >= max_work:
+                    return
+                before = self.standing(int(step))
+                self._go_on(int(step), number, rows)
+                fruitless[step] = 0 if self.standing(int(step)) > before else fruitless[step] + 1
+            number += 1
+
+    def _go_on(self, step: int, number: int, rows: int) -> None:
+        """Try to leave a local optimum: disturb it, polish what another start came to, or widen tau again."""
+        z, penalty = self.current(step), (16.0, 64.0, 256.0)[number % 3]
+        if number % 2 == 0:
+            size = KICK * (float(np.abs(z).mean()) or 0.1)
+            self.descend(step, z + size * self.rng.normal(size=len(z)), WARM, penalty)
+        elif self.ends.get(step):
+            for end in [self.ends[step].pop(0) for _ in self.ends[step][:ENDS_A_ROUND]]:
+                self._sweep_around(self.problem.take([step]), end, rows)
+        else:
+            self.descend(step, z, MILD, penalty)
+        self.polish(step, rows)
+
+    def polish(self, step: int, rows: int) -> None:
+        """Sweep along lines inside a box around the step's best rule, and follow it, until that brings nothing."""
+        problem = self.problem.take([step])
+        for _ in range(3):
+            before = self.standing(step)
+            self._sweep_around(problem, self.current(step), rows)
+            if self.standing(step) == before:
+                return
+
+    def _directions(self, z: FloatArray) -> FloatArray:
+        """Return, as rows, directions that change one of the spanning values and the others hardly."""
+        self.sums.smooth(z, WARM[0])
+        gradients, _ = self.sums.curvature(WARM[0])
+        away = np.linalg.pinv(gradients[1:], rcond=1e-8).T
+        size = np.abs(away).max(axis=1, keepdims=True)
+        return np.asarray((away / np.where(size > 0.0, size, 1.0))[size[:, 0] > 0.0], dtype=np.float64)
+
+    def _sweep_around(self, problem: Problem, z: FloatArray, rows: int) -> None:
+        """Sweep inside a box around z, in rounds of directions, until three of them bring nothing."""
+        box, away = _box_around(problem, z, rows), self._directions(z)
+        self._extra_work += 5 * len(problem.margin)
+        table, k = box.table, box.dimension
+        visits = VISITS_A_SWEPT_ROW * len(table) * (1.0 + table.shape[1] / 16.0) + VISITS_A_CALL
+        best = Best.none(box)
+        best.offer(box, z)
+        fruitless = 0
+        while fruitless < 3:
+            fruitless += 1
+            drawn = [*self.rng.normal(size=(k, len(away))) @ away, *self.rng.normal(size=(k, k))]
+            for direction in (*away, *np.eye(k), *drawn):
+                origin = z if best.closest_z is None else best.closest_z
+                origin = best.z[0] if np.isfinite(best.utility[0]) else origin
+                if np.abs(direction).max() > 0.0 and sweep_line(box, table, origin, direction, best):
+                    fruitless = 0
+                self._extra_work += visits
+        found = best.z[0] if np.isfinite(best.utility[0]) else best.closest_z
+        if found is not None:
+            self.offer(found)
+
+
+def _sizes(effects: FloatArray) -> FloatArray:
+    """Return for each constraint half the sum of its effects' sizes, which is 1 for a difference of two rates."""
+    sizes = 0.5 * np.abs(effects).sum(axis=0)
+    return np.where(sizes > 0.0, sizes, 1.0)
+
+
+def _drawn_in(lower: FloatArray, upper: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:
+    """Return bounds drawn in to a share of their width; one-sided bounds stay."""
+    with np.errstate(invalid="ignore"):
+        room = np.where(np.isfinite(lower) & np.isfinite(upper), 0.5 * (1.0 - share) * (upper - lower), 0.0)
+    return lower + room, upper - room
+
+
+def _spanning_columns(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Return columns and a matrix that makes all effects of them: many constraints are combinations of a few."""
+    c, k = problem.effects.shape[1], problem.dimension
+    assert problem.mixing is not None
+    if c > k:
+        units = problem.mixing / np.where(
+            problem.mixing.any(axis=0), np.abs(problem.mixing).max(axis=0, initial=0.0), 1.0
+        )
+        single = (units != 0.0).sum(axis=1) == 1
+        basis = [np.flatnonzero(single & (units[:, j] == 1.0)) for j in range(k)]
+        if all(len(match) for match in basis):
+            columns = problem.effects[:, [match[0] for match in basis]]
+            if np.allclose(columns @ units.T, problem.effects, rtol=0.0, atol=1e-13):
+                return columns, units
+    return problem.effects, np.eye(c)
+
+
+def _rays(scaled: _Scaled, seed: Any) -> list[FloatArray]:
+    """Return what the rays of Algorithm 3 find, on all rows where they are few, as starts."""
+    original, problem = scaled.original, scaled.problem
+    turned = replace(problem, contrasts=original.contrasts, mixing=original.mixing)
+    if len(problem.margin) > 2 * ROWS_FOR_RAYS:
+        turned = _stratified_sample(turned, ROWS_FOR_RAYS, np.random.default_rng(0))
+    found = Directions(RAYS).solve(turned, random_state=seed)
+    starts = [np.array(result.z) * scaled.stretch for result in found if isinstance(result, Solution)]
+    return list(np.unique(starts, axis=0)) if starts else []
+
+
+def _stratified_sample(problem: Problem, rows: int, rng: np.random.Generator) -> Problem:
+    """Return a problem of about so many rows that stand for all: each stratum of equal effects has its share.
+
+    Small strata are kept whole, or at least some rows of them, and count for less each.
+    """
+    n = len(problem.margin)
+    stratum = _strata(problem, rng)
+    count = np.bincount(stratum)
+    taken = np.minimum(count, np.maximum(np.ceil(rows * count / n).astype(int), ROWS_OF_A_STRATUM))
+    order = rng.permutation(n)
+    order = order[np.argsort(stratum[order], kind="stable")]
+    place = np.arange(n) - np.repeat(np.cumsum(count) - count, count)
+    chosen = np.sort(order[place < np.repeat(taken, count)])
+    factor = (count / np.maximum(taken, 1))[stratum[chosen]]
+    assert problem.weight is not None
+    weight = problem.weight[chosen] * factor
+    return Problem(
+        problem.margin[chosen], problem.contrasts[chosen], problem.gain[chosen] * factor,
+        problem.effects[chosen] * factor[:, None], problem.lower, problem.upper, problem.offset, problem.mixing,
+        weight / (weight.sum() or 1.0),
+    )  # fmt: skip
+
+
+def _strata(problem: Problem, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return each row's stratum: rows of equal gain and effects or, if that makes too many, of equal signs."""
+    columns = [problem.gain, *problem.effects.T]
+    coefficients = rng.uniform(1.0, 2.0, len(columns))
+    for of in (lambda column: column, np.sign):
+        key = np.zeros(len(problem.gain))
+        for coefficient, column in zip(coefficients, columns, strict=True):
+            key += coefficient * of(column)
+        found, stratum = np.unique(key, return_inverse=True)
+        if len(found) * ROWS_OF_A_STRATUM <= len(key) // 4:
+            return stratum.reshape(-1)
+    return np.zeros(len(problem.gain), dtype=np.intp)
+
+
+def _box_around(problem: Problem, z: FloatArray, rows: int) -> Problem:
+    """Return the problem inside a box around z that about so many rows' planes cut; other rows are constants.
+
+    A last constraint, which only points outside the box miss, keeps sweeps inside.
+    """
+    level = problem.margin - problem.contrasts @ z
+    reach = np.abs(problem.contrasts).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.where(reach > 0.0, np.abs(level) / reach, np.inf)
+    movable = int(np.isfinite(distance).sum())
+    last = min(rows, movable) - 1
+    radius = max(float(np.partition(distance, last)[last]), 1e-6) if movable else 1.0
+    opened = distance <= radius * (1.0 + 1e-9)
+    fixed = ((level > 0.0) & ~opened).astype(np.float64) @ problem.table
+    k, c = problem.dimension, problem.effects.shape[1]
+    effects = np.zeros((int(opened.sum()) + 2 * k, c + 1))
+    effects[: -2 * k, :c] = problem.effects[opened]
+    effects[-2 * k :, c] = 1e3
+    outside = np.full((len(problem.lower), 1), 0.5)
+    assert problem.mixing is not None
+    return Problem(
+        np.concatenate([problem.margin[opened], -(z + radius), z - radius]),
+        np.vstack([problem.contrasts[opened], -np.eye(k), np.eye(k)]),
+        np.concatenate([problem.gain[opened], np.zeros(2 * k)]), effects,
+        np.hstack([problem.lower - fixed[1:], np.full_like(outside, -np.inf)]),
+        np.hstack([problem.upper - fixed[1:], outside]), problem.offset + float(fixed[0]),
+        np.vstack([problem.mixing, np.zeros((1, k))]),
+    )  # fmt: skip
