@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenhand.search import Problem
+from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Smoothed
 
 KINDS = ("plain", "tied", "weighted", "duplicated", "degenerate", "asymmetric")
 
@@ -38,3 +38,14 @@ def random_problem(seed, *, n, k, kind="plain", tolerance=None):
         lower = np.where(rng.random(k) < 0.3, -np.inf, -rng.uniform(0, 0.2, k))
         upper = np.where(rng.random(k) < 0.3, np.inf, rng.uniform(0, 0.3, k))
     return Problem(margin, contrasts, np.where(y, 1.0, -1.0) * share, effects, lower, upper, float(share[~y].sum()))
+
+
+def assert_never_behind(problem):
+    """Check that the certified search is at least as good as every other one that meets the bounds."""
+    found = Certified(n_jobs=1, max_visits=110_000_000).solve(problem)[0]
+    for search in (Smoothed(), Directions(), Dual(), Lines() if problem.dimension <= 2 else Lines(m=20)):
+        other = search.solve(problem)[0]
+        if isinstance(other, NoRule) or not problem.feasible(np.array(other.values)):
+            continue
+        assert not isinstance(found, NoRule), search
+        assert found.utility >= other.utility - 1e-9, search

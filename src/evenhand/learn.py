@@ -34,7 +34,7 @@ from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_r
 from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed, Solution
-from evenhand.search.closest import loosening
+from evenhand.search.closest import loosening, nearest_miss
 from evenhand.search.problem import FEASIBILITY_SLACK
 
 MARGIN_ROUNDING = 2.0**-46
@@ -388,9 +388,16 @@ def _infeasible(
             f" the labels: {loosen}, or let search='certified' look.",
         )
     if not result.proven:
+        miss = nearest_miss(problem.take([step]), moving, result) if moving.any() else None
+        near = (
+            ""
+            if miss is None
+            else f" The nearest rule found misses it by {miss:.3g}: tolerance {tolerance + miss:.4g} can be met."
+        )
         return InfeasibleError(
-            f"The search found no rule {asked}, but has not proven that there is none: {loosen}, or let"
-            " search=Certified(max_seconds=...) look for longer.",
+            f"The search found no rule {asked}, but has not proven that there is none.{near} {loosen.capitalize()},"
+            " or let search=Certified(max_seconds=...) look for longer.",
+            smallest_tolerance=None if miss is None else tolerance + miss,
         )
     if not moving.any():
         return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")

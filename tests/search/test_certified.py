@@ -11,7 +11,7 @@ from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, Lines, NoRule, Problem, certified
 from evenhand.search.certified import Budget, _faces, _parts
 from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
-from problems import KINDS, random_problem
+from problems import KINDS, assert_never_behind, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.sampled_from(KINDS)
@@ -268,3 +268,9 @@ def test_a_million_identical_rows_are_one_plane():
 def test_nonsense_options_are_refused(options):
     with pytest.raises(InputError):
         Certified(**options)
+
+
+@pytest.mark.parametrize("k", range(1, 9))
+def test_the_certified_search_is_never_behind_another(k):
+    """``tests/long`` does the same over many more problems."""
+    assert_never_behind(random_problem(k, n=60, k=k, kind=KINDS[k % len(KINDS)], tolerance=0.3))

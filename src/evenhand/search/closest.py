@@ -10,9 +10,23 @@ from numpy.typing import NDArray
 from evenhand.inputs import FloatArray
 from evenhand.search.certified import Certified
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution
+from evenhand.search.smoothed import Missed, Smoothed
 
 ROUNDS = 40
 VISITS_A_ROUND = 200_000_000
+
+
+def nearest_miss(problem: Problem, moving: NDArray[np.bool_], missed: NoRule) -> float | None:
+    """Return by how much the moving bounds must be loosened for the nearest rule that a smoothed search finds.
+
+    Returns None where that rule misses a bound that does not move.
+    """
+    found = missed if isinstance(missed, Missed) else Smoothed().closest(problem)
+    values: FloatArray = np.array(found.values)
+    miss = np.maximum(problem.lower[0] - values, values - problem.upper[0])
+    if miss[~moving].max(initial=0.0) > FEASIBILITY_SLACK:
+        return None
+    return float(max(0.0, miss[moving].max(initial=0.0)))
 
 
 def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | None:
