@@ -6,7 +6,7 @@ import importlib
 import sys
 
 ALL = (
-    "search", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "folds",
+    "search", "compile", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "folds",
     "many_groups", "peers",
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from functools import cache
 from typing import Any
@@ -55,9 +56,9 @@ def rows(source: str, n: int, seed: int = 0) -> tuple[Any, ...]:
     )
 
 
-def problem(source: str, n: int, criterion: Any, tolerances: Any) -> Problem:
+def problem(source: str, n: int, criterion: Any, tolerances: Any, seed: int = 0) -> Problem:
     """Return what a search sees."""
-    y, attributes, p_y, joint = rows(source, n)
+    y, attributes, p_y, joint = rows(source, n, seed)
     setting = read_setting(
         y, attributes, p_y, joint, criterion=criterion, evidence="labels", sample_weight=None, costs=None, pos_label=1,
         groups=None, priors=None, missing="raise",
@@ -84,13 +85,26 @@ def figures(
     print(f"{label}, N = {n:,}: median {np.median(ratios):.1f} x argsort (at most {at_most:g}, aim {aim:g}): {verdict}")
 
 
+def draws_figure(label: str, n: int, criterion: Any, tolerance: float, at_most: float, draws: int = 10) -> None:
+    """Print the CPU seconds of a certified solve over several draws of Adult's rows, and the worst."""
+    seconds = []
+    for seed in range(draws):
+        instance = problem("adult", n, criterion, tolerance, seed)
+        started = time.process_time()
+        solution = Certified(max_seconds=60, n_jobs=1).solve(instance)[0]
+        seconds.append(time.process_time() - started)
+        print(f"    draw {seed}: {seconds[-1]:.2f} CPU s, {getattr(solution, 'status', 'no rule')}")
+    verdict = "met" if max(seconds) <= at_most else "MISSED"
+    print(f"{label}, N = {n:,}: worst of {draws} draws {max(seconds):.2f} CPU s (at most {at_most:g}): {verdict}")
+
+
 def frontier_figure(n: int = 20_000) -> None:
     """Print what a frontier of 50 tolerances costs, in certified solves."""
     for source in ("synthetic", "adult"):
         single = problem(source, n, eh.EqualizedOdds(attribute="sex"), 0.05)
         ladder = problem(source, n, eh.EqualizedOdds(attribute="sex"), np.linspace(0.004, 0.2, 50))
         one, all_ = (median_seconds(lambda p=p: Certified().solve(p), 5) for p in (single, ladder))
-        print(f"frontier of 50 tolerances, K = 2, {source}, N = {n:,}: {all_ / one:.1f} solves (at most 15, aim 5)")
+        print(f"frontier of 50 tolerances, K = 2, {source}, N = {n:,}: {all_ / one:.1f} solves (at most 7, aim 5)")
 
 
 def decide_figure(n: int = 10_000_000) -> None:
@@ -102,7 +116,7 @@ def decide_figure(n: int = 10_000_000) -> None:
     rule.decide(p_y[:10], joint[:10])
     once = median_seconds(lambda: p_y.sum() + joint.sum())
     decide = median_seconds(lambda: rule.decide(p_y, joint))
-    print(f"decide, {n:,} rows, K = 2: {decide * 1e3:.0f} ms, {decide / once:.1f} x one .sum() (at most 5, aim 2)")
+    print(f"decide, {n:,} rows, K = 2: {decide * 1e3:.0f} ms, {decide / once:.1f} x one .sum() (at most 3, aim 2)")
 
 
 def memory_figure(n: int = 400_000) -> None:
@@ -120,12 +134,14 @@ def main() -> None:
     """Print every figure."""
     Certified().solve(problem("synthetic", 500, eh.EqualizedOdds(attribute="sex"), 0.1))
     figures("K = 1 (DP) exact", 1_000_000, eh.DemographicParity(attribute="sex"), Certified(), 6, 3)
-    figures("K = 2 (EO) certified, gap 0", 20_000, eh.EqualizedOdds(attribute="sex"), Certified(), 150, 40)
+    figures("K = 2 (EO) certified, gap 0", 20_000, eh.EqualizedOdds(attribute="sex"), Certified(), 25, 10)
     figures("K = 2 (EO) certified, gap 0", 400_000, eh.EqualizedOdds(attribute="sex"), Certified(), 100, 30, 3)
     for cores, word in ((None, "both cores"), (1, "one core")):
         four = Certified(gap=0.001, max_seconds=60, n_jobs=cores)
         label = f"K = 4 (EO on two attributes) certified, gap 0.001, {word}"
-        figures(label, 5_000, eh.EqualizedOdds(), four, 50_000, 10_000, 1)
+        figures(label, 5_000, eh.EqualizedOdds(), four, 5_000, 1_000, 1)
+    free = eh.EqualizedOdds(attribute="sex") & eh.SelectionBudget()
+    draws_figure("K = 3 (EO with a free threshold), gap 0", 20_000, free, 0.05, 3)
     frontier_figure()
     decide_figure()
     memory_figure()
