@@ -6,8 +6,8 @@ import importlib
 import sys
 
 ALL = (
-    "search", "compile", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit", "folds",
-    "many_groups", "peers",
+    "search", "compile", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit",
+    "folds", "many_groups", "peers",
 )  # fmt: skip
 
 
