@@ -132,8 +132,8 @@ def test_the_frontier_is_drawn_from_what_the_file_holds(data, tmp_path):
     fair = fitted(LogisticRegression(), data, criterion="dp")
     eh.io.save(fair, tmp_path / "fair.skops")
     again = eh.io.load(tmp_path / "fair.skops")
-    assert "frontier_" not in vars(again)
-    assert again.frontier_ == fair.frontier_
+    assert "_frontier" not in vars(again)
+    assert again.frontier() == fair.frontier()
 
 
 OPTIONS = {
@@ -158,10 +158,10 @@ def test_every_option_survives(name, data, tmp_path):
 
 def test_a_frontier_that_was_drawn_is_not_drawn_again(data, tmp_path):
     fair = fitted(LogisticRegression(), data, criterion="dp")
-    drawn = fair.frontier_
+    drawn = fair.frontier()
     eh.io.save(fair, tmp_path / "fair.skops")
-    assert vars(eh.io.load(tmp_path / "fair.skops"))["frontier_"] == drawn
-    assert fair.frontier_ is drawn
+    assert vars(eh.io.load(tmp_path / "fair.skops"))["_frontier"] == drawn
+    assert fair.frontier() is drawn
 
 
 def test_frozen_models_several_attributes_and_the_attribute_at_predict(data, tmp_path):

@@ -2,7 +2,7 @@
 
 A file is a skops archive with two additions: rules as JSON, and the networks of :mod:`evenhand.models` as
 safetensors. There is no pickle in it, and none is ever tried. It holds what the rule was learnt from, the labels,
-groups and probabilities of those rows, since ``with_tolerance`` and ``frontier_`` need them: treat it as you
+groups and probabilities of those rows, since ``with_tolerance`` and ``frontier()`` need them: treat it as you
 treat the data.
 """
 
