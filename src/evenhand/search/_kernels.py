@@ -9,7 +9,8 @@ meets those after it, so the best utility found never falls along the ladder.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from evenhand._compiled import njit
 
 RESOLUTION = 1e-11
 FEASIBILITY_SLACK = 1e-12
