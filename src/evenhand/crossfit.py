@@ -378,8 +378,8 @@ def _train(X: Any, task: _Task) -> tuple[Any, FloatArray | None]:
             raise
         raise InputError(
             f"Training {type(learner.model).__name__} for {learner.name}, which has {len(learner.classes)} classes,"
-            f" failed ({type(error).__name__}: {' '.join(str(error).split())[:200]}). If its number of outputs is fixed,"
-            f" as that of a network is, give a model with {len(learner.classes)} outputs as auxiliary=...; without"
+            f" failed ({type(error).__name__}: {' '.join(str(error).split())[:200]}). If its number of outputs is"
+            f" fixed, as that of a network is, give a model with {len(learner.classes)} outputs as auxiliary=...; without"
             " auxiliary, it is a copy of the estimator."
         ) from error
     if task.test is None:
