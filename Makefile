@@ -10,8 +10,7 @@ demo: .venv/installed
 	$(BIN)/python -m evenhand.demo
 
 test: .venv/installed-dev browser java
-	$(BIN)/python -m ruff check src tests benchmarks examples tools
-	$(BIN)/python -m mypy
+	$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m pytest -n 2 --ignore=tests/long
 
 test-long: .venv/installed-dev java

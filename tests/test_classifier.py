@@ -99,10 +99,10 @@ def test_nothing_is_fitted_before_fit():
         lambda fair: fair.predict(X),
         lambda fair: fair.predict_proba(X),
         lambda fair: fair.with_tolerance(0.1),
+        lambda fair: fair.frontier(),
     ):
         with pytest.raises(NotFittedError):
             call(fair_classifier())
-    assert not hasattr(fair_classifier(), "frontier_")
 
 
 def test_a_classifier_is_cloned_pickled_and_shown(fitted):
@@ -143,9 +143,9 @@ def test_with_tolerance_equals_a_fresh_fit_to_the_bit_and_trains_nothing():
 def test_the_frontier_trains_nothing_and_has_the_rule_of_each_tolerance():
     fair = fair_classifier(Counting()).fit(X, Y, sensitive_features=GROUP)
     Counting.fits = 0
-    curve = fair.frontier_
+    curve = fair.frontier()
     assert Counting.fits == 0
-    assert curve is fair.frontier_
+    assert curve is fair.frontier()
     assert (np.diff(curve.utilities) >= 0).all()
     point = curve.points[len(curve) // 2]
     assert fair.with_tolerance(point.tolerance).rule_.solution_.utility == pytest.approx(point.utility)
@@ -154,8 +154,32 @@ def test_the_frontier_trains_nothing_and_has_the_rule_of_each_tolerance():
 def test_a_criterion_without_a_moving_tolerance_has_no_frontier():
     criterion = eh.DemographicParity(tolerance=0.1)
     fair = fair_classifier(criterion=criterion).fit(X, Y, sensitive_features=GROUP)
-    with pytest.raises(AttributeError, match="no trade-off to draw"):
-        fair.frontier_
+    with pytest.raises(InputError, match="no trade-off to draw"):
+        fair.frontier()
+
+
+def test_looking_at_every_attribute_runs_no_search(monkeypatch):
+    fair = fair_classifier().fit(X, Y, sensitive_features=GROUP)
+
+    def search(*args, **options):
+        raise AssertionError("a search was run")
+
+    monkeypatch.setattr("evenhand.classifier.frontier", search)
+    monkeypatch.setattr("evenhand.classifier.learn_rule", search)
+    before = set(vars(fair))
+    assert all(hasattr(fair, name) for name in dir(fair) if not name.startswith("__"))
+    assert not hasattr(fair, "frontier_")
+    assert set(vars(fair)) == before
+    with pytest.raises(AssertionError, match="a search was run"):
+        fair.frontier()
+
+
+def test_another_fit_forgets_the_frontier():
+    fair = fair_classifier().fit(X, Y, sensitive_features=GROUP)
+    first = fair.frontier()
+    half = slice(None, None, 2)
+    fair.fit(X[half], Y[half], sensitive_features=GROUP[half])
+    assert fair.frontier().base_utility != first.base_utility
 
 
 def test_models_are_kept_when_no_rule_meets_the_tolerance():

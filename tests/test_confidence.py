@@ -439,7 +439,7 @@ def test_another_tolerance_is_tested_anew_and_said_to_be_a_second_look():
         looser = model.with_tolerance(0.25)
     assert looser.rule_.tolerance == 0.25
     assert looser.rule_.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.25
-    assert len(model.frontier_) > 3
+    assert len(model.frontier()) > 3
 
 
 def test_a_classifier_that_cannot_be_certified_keeps_its_models_and_says_so():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
-import types
+import threading
 from typing import TYPE_CHECKING, Any
 
 from evenhand._version import __version__
@@ -94,16 +95,41 @@ __all__ = [
 ]
 
 
-class _Package(types.ModuleType):
-    """The package: ``evenhand.audit`` and ``evenhand.frontier`` are the functions, not the modules they live in."""
+def _defer(name: str) -> None:
+    """Register the module of a function's name, so that importing it does not hide the function.
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Importing a submodule sets it as an attribute of its package.
-        if not (name in _HOMES and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
+    The import system sets each module that it loads as an attribute of its package: ``import evenhand.audit`` would
+    make ``evenhand.audit`` the module. A module that is registered already is only looked up. Its code runs when the
+    first of its names is asked for.
+    """
+    spec = importlib.util.find_spec(f"{__name__}.{name}")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"evenhand is not installed completely: its module {name!r} is missing.")
+    loader, module, lock = spec.loader, importlib.util.module_from_spec(spec), threading.RLock()
+    running = False
+
+    def load(attribute: str) -> Any:
+        nonlocal running
+        # Tools look through all modules for names with two underscores; that is no use of this one.
+        if not attribute.startswith("__"):
+            with lock:
+                if not running and "__getattr__" in vars(module):
+                    running = True
+                    try:
+                        loader.exec_module(module)
+                        del module.__getattr__
+                    finally:
+                        running = False
+                if attribute in vars(module):
+                    return vars(module)[attribute]
+        raise AttributeError(f"module {module.__name__!r} has no attribute {attribute!r}")
+
+    module.__getattr__ = load  # type: ignore[method-assign]
+    sys.modules[module.__name__] = module
 
 
-sys.modules[__name__].__class__ = _Package
+for _name in sorted(set(_HOMES) & set(_HOMES.values())):
+    _defer(_name)
 
 
 def __getattr__(name: str) -> Any:

@@ -128,6 +128,11 @@ def frozen_classes(model: Any, what: str) -> NDArray[Any]:
     check_is_fitted(model)
     if not hasattr(model, "classes_"):
         raise InputError(f"The frozen {what} has no classes_: nobody can tell which column of predict_proba is which.")
+    if isinstance(model.classes_, list) and any(isinstance(classes, np.ndarray) for classes in model.classes_):
+        raise InputError(
+            f"The frozen {what} has {len(model.classes_)} outputs, each with classes of its own; one is needed. Freeze"
+            " one of them, as in FrozenEstimator(network.head(0)) for the networks of evenhand.models."
+        )
     return np.asarray(model.classes_)
 
 

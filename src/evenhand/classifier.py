@@ -116,8 +116,6 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     ----------
     rule_ : Rule
         The rule; ``rule_.solution_`` says what the search proved.
-    frontier_ : Frontier
-        The best rule at each of a ladder of tolerances. It is computed when it is first asked for.
     diagnostics_ : Diagnostics
         Counts of each label in each group, and calibration and AUC of the probabilities.
     held_out_ : HeldOut
@@ -172,7 +170,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     }
 
     rule_: Rule
-    frontier_: Frontier
+    _frontier: Frontier
     diagnostics_: Diagnostics
     held_out_: HeldOut
     classes_: NDArray[Any]
@@ -238,7 +236,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         -------
         self
         """
-        for name in ("rule_", "frontier_", "held_out_", "n_features_in_", "feature_names_in_"):
+        for name in ("rule_", "_frontier", "held_out_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         check_tolerance(self.tolerance)
         check_not_lazy(X)
@@ -376,17 +374,20 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             "pos_label": self.classes_.tolist()[self._models.positive_index],
         }  # fmt: skip
 
-    def __getattr__(self, name: str) -> Any:
-        # Not a property: scikit-learn's HTML display reads every property, and this one is a search.
-        if name != "frontier_" or "held_out_" not in vars(self):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        held = self.held_out_
-        try:
-            found = frontier(held.y, held.sensitive_features, held.p_y, held.p_group, **self._options)
-        except InputError as error:
-            raise AttributeError(f"There is no frontier_: {error}") from error
-        self.frontier_ = found
-        return found
+    def frontier(self) -> Frontier:
+        """Return the best rule at each of a ladder of tolerances, from the rows that the rule was learnt from.
+
+        It is searched for in the first call, and kept.
+
+        Returns
+        -------
+        Frontier
+        """
+        check_is_fitted(self, "held_out_")
+        if "_frontier" not in vars(self):
+            held = self.held_out_
+            self._frontier = frontier(held.y, held.sensitive_features, held.p_y, held.p_group, **self._options)
+        return self._frontier
 
     def with_tolerance(self, tolerance: float) -> Self:
         """Return a new fitted classifier with another tolerance: no model is trained, this one is kept.

@@ -18,8 +18,8 @@ from sklearn.utils.validation import has_fit_parameter
 
 from evenhand.auxiliary import Layout, Target, certain, frozen_classes
 from evenhand.criteria import AttributeKey
-from evenhand.errors import EvenhandWarning, InputError
-from evenhand.inputs import FloatArray
+from evenhand.errors import EvenhandError, EvenhandWarning, InputError
+from evenhand.inputs import FloatArray, as_float_array
 from evenhand.progress import progress
 from evenhand.recalibration import Recalibration
 from evenhand.sample import Rows, Sample, take_rows
@@ -314,12 +314,14 @@ class FoldEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def class_probabilities(model: Any, X: Any, classes: NDArray[Any]) -> FloatArray:
     """Return predict_proba with its columns in the order of ``classes``, matched by ``classes_``."""
-    p = np.asarray(model.predict_proba(X), dtype=np.float64)
+    what = f"{type(model).__name__}.predict_proba"
+    if not hasattr(model, "classes_"):
+        raise InputError(f"{type(model).__name__} has no classes_: nobody can tell which column of {what} is which.")
+    p = as_float_array(model.predict_proba(X), what)
     own, wanted = np.asarray(model.classes_).tolist(), classes.tolist()
     if p.ndim != 2 or p.shape[1] != len(own):
         raise InputError(
-            f"{type(model).__name__}.predict_proba gave an array of shape {p.shape}; one column for each of"
-            f" its {len(own)} classes is needed."
+            f"{what} gave an array of shape {p.shape}; one column for each of its {len(own)} classes is needed."
         )
     if own == wanted:
         return p
@@ -369,7 +371,20 @@ def _tasks(learner: Learner, plan: Plan) -> list[_Task]:
 def _train(X: Any, task: _Task) -> tuple[Any, FloatArray | None]:
     learner, rows = task.learner, slice(None) if task.train is None else task.train
     params = {name: value[rows] for name, value in learner.fit_params.items()}
-    model = clone(learner.model).fit(take_rows(X, task.train), learner.target[rows], **params)
+    features, target = take_rows(X, task.train), learner.target[rows]
+    try:
+        model = clone(learner.model).fit(features, target, **params)
+    except (EvenhandError, MemoryError):
+        raise
+    except Exception as error:
+        if len(learner.classes) <= 2:
+            raise
+        raise InputError(
+            f"Training {type(learner.model).__name__} for {learner.name}, which has {len(learner.classes)} classes,"
+            f" failed ({type(error).__name__}: {' '.join(str(error).split())[:200]}). If its number of outputs is"
+            f" fixed, as that of a network is, give a model with {len(learner.classes)} outputs as auxiliary=...; without"
+            " auxiliary, it is a copy of the estimator."
+        ) from error
     if task.test is None:
         return model, None
     return model if task.keep else None, class_probabilities(model, take_rows(X, task.test), learner.classes)

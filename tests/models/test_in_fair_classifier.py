@@ -90,3 +90,41 @@ def test_clip_is_an_auxiliary_of_the_joint_label(faces, tiny_clip):
     ).fit(X, y, sensitive_features=group)
     assert set(fair.predict(X)) <= {0, 1}
     assert fair.score(X, y) > 0.5
+
+
+def skorch_network(outputs):
+    import skorch
+    import torch
+
+    class Softmax(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, outputs)
+
+        def forward(self, x):
+            return torch.softmax(self.layer(x), dim=-1)
+
+    return skorch.NeuralNetClassifier(Softmax, max_epochs=1, verbose=0)
+
+
+def test_a_network_of_two_outputs_says_what_the_joint_label_needs():
+    X, y, group = make_rows()
+    X = X.astype(np.float32)
+    fair = eh.FairClassifier(skorch_network(2), criterion="equalized_odds", tolerance=0.5, cv=2, random_state=0)
+    with pytest.raises(eh.InputError, match=r"p\(Y, group\|x\), which has 4 classes, failed .*auxiliary="):
+        fair.fit(X, y, sensitive_features=group)
+    fair.set_params(auxiliary=skorch_network(4)).fit(X, y, sensitive_features=group)
+    assert set(fair.predict(X)) <= {0, 1}
+
+
+@pytest.mark.parametrize("place", ["estimator", "auxiliary"])
+@pytest.mark.parametrize("criterion", ["demographic_parity", "equalized_odds"])
+def test_a_frozen_network_of_several_heads_is_asked_for_one_of_them(criterion, place):
+    X, y, group = make_rows()
+    network = MLP(max_epochs=1, random_state=0).fit(X, np.column_stack([y.astype(object), group]))
+    models = {"estimator": network.head(0), "auxiliary": network.head(1), place: network}
+    frozen = {name: FrozenEstimator(model) for name, model in models.items()}
+    fair = eh.FairClassifier(frozen["estimator"], auxiliary=frozen["auxiliary"], criterion=criterion, cv=None)
+    expected = r"2 outputs.*head\(0\)" if (criterion, place) != ("equalized_odds", "estimator") else r"p\(Y, group\|x\)"
+    with pytest.raises(eh.InputError, match=expected):
+        fair.fit(X, y, sensitive_features=group)

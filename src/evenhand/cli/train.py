@@ -120,7 +120,7 @@ def _judge(
     if report is not None:
         assert fair.rule_.criterion is not None
         moves = write_out(fair.rule_.criterion, fair.rule_.groups).moves
-        along = fair.frontier_ if fair.confidence is None and moves else fair.rule_
+        along = fair.frontier() if fair.confidence is None and moves else fair.rule_
         title = f"Fair decisions for {(test or file).name}"
         write_report(summarize(*judged, along, title=title, provenance=source, **options), report)
         out.say(f"The report is in {report}")

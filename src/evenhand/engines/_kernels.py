@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from evenhand._compiled import njit
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _count_one_word(words, mask, start, limit, table, used):
     """Do what :func:`count_words` does for rows without weights whose scores fit in one word: nearly all data."""
     last = len(table) - 1
@@ -29,7 +30,7 @@ def _count_one_word(words, mask, start, limit, table, used):
     return len(words), used
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def count_words(words, masks, payload, rows, start, limit, table, sums, used):
     """Add rows to a hash table of (words & masks); return where it stopped and how many cells there are.
 

@@ -2,7 +2,7 @@
 
 A file is a skops archive with two additions: rules as JSON, and the networks of :mod:`evenhand.models` as
 safetensors. There is no pickle in it, and none is ever tried. It holds what the rule was learnt from, the labels,
-groups and probabilities of those rows, since ``with_tolerance`` and ``frontier_`` need them: treat it as you
+groups and probabilities of those rows, since ``with_tolerance`` and ``frontier()`` need them: treat it as you
 treat the data.
 """
 
@@ -40,8 +40,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    A model of a type that :func:`load` does not read by itself, such as one of LightGBM, is saved with a
-    warning that names what ``load`` has to be told to trust. What has no safe form is refused.
+    A model of a type that :func:`load` does not read by itself, such as one of LightGBM, XGBoost or CatBoost, is saved
+    with a warning that names what ``load`` has to be told to trust. What has no safe form is refused. The file is read
+    back before it takes its name, so that what ``load`` could not read is refused here.
 
     Examples
     --------
@@ -65,20 +66,20 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
             " skops.io.dump saves other estimators, and Rule.to_json a rule."
         )
     check_is_fitted(estimator)
-    bare, members = set_aside(estimator)
     try:
+        bare, members = set_aside(estimator)
         tree = sio.dumps(bare)
         extra = _untrusted(Archive(tree), ())
     except EvenhandError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"{type(estimator).__name__} has a part without a safe form ({type(error).__name__}: {reason})."
+            f"{type(estimator).__name__} has a part without a safe form ({type(error).__name__}: {_short(error)})."
             " Nothing was written; the rule alone can be kept with rule_.to_json()."
         ) from error
     with whole_or_nothing(path) as temporary:
         pack(temporary, tree, members)
+        _check_readable(temporary, extra, type(estimator).__name__)
     if extra:
         warnings.warn(
             f"{Path(path).name} names types that load reads only when told to: load(path, trusted={extra!r}).",
@@ -116,25 +117,43 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
     ModelFormatError
         The file is not one that :func:`save` wrote, is damaged, or is of a newer version.
     """
-    sio = skops_io()
-    archive = Archive.open(local_path(path))
+    skops_io()
     names = [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in trusted]
     try:
-        if untrusted := _untrusted(archive, names):
-            raise UntrustedTypesError(str(path), untrusted)
-        estimator = sio.loads(archive.data, trusted=[*ALLOWED, *names])
-        put_back(estimator, archive.read)
-        _name_crossed(estimator)
-        check_trees([estimator])
-        _check_whole(estimator)
+        return _read(local_path(path), names)
     except EvenhandError:
         raise
     except MemoryError:
         raise ModelFormatError(f"{path} asks for more memory than there is.") from None
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ModelFormatError(f"{path} is damaged: {reason or type(error).__name__}.") from error
+        raise ModelFormatError(f"{path} is damaged: {_short(error) or type(error).__name__}.") from error
+
+
+def _check_readable(path: Path, trusted: Iterable[str], kind: str) -> None:
+    """Raise where :func:`load` could not read what was just written."""
+    try:
+        _read(path, trusted)
+    except Exception as error:
+        raise InputError(
+            f"{kind} has a part that load could not read back ({type(error).__name__}: {_short(error)}). Nothing was"
+            " written; the rule alone can be kept with rule_.to_json(), and many models with evenhand.export.onnx."
+        ) from error
+
+
+def _read(path: Path, trusted: Iterable[str]) -> Any:
+    archive = Archive.open(path)
+    if untrusted := _untrusted(archive, trusted):
+        raise UntrustedTypesError(str(path), untrusted)
+    estimator = skops_io().loads(archive.data, trusted=[*ALLOWED, *trusted])
+    put_back(estimator, archive.read)
+    _name_crossed(estimator)
+    check_trees([estimator])
+    _check_whole(estimator)
     return estimator
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def _untrusted(archive: Archive, trusted: Iterable[str]) -> list[str]:

@@ -24,8 +24,10 @@ from evenhand.errors import MissingExtraError, ModelFormatError
 FORMAT = "evenhand-estimator"
 VERSION = 1
 ABOUT = "evenhand.json"
+# The ".bin" are bytes that a model keeps in a form of its own, as those of XGBoost and CatBoost do.
 _MEMBER = re.compile(
-    r"evenhand\.json|schema\.json|\d{1,20}\.(npy|npz)|rules/\d{1,9}\.json|networks/\d{1,9}\.(safetensors|json)"
+    r"evenhand\.json|schema\.json|\d{1,20}\.(npy|npz)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin"
+    r"|rules/\d{1,9}\.json|networks/\d{1,9}\.(safetensors|json)"
 )
 
 

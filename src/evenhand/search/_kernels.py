@@ -8,11 +8,11 @@ meets those after it, so the best utility found never falls along the ladder.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
+
+from evenhand._compiled import njit
 
 RESOLUTION = 1e-11
 FEASIBILITY_SLACK = 1e-12
@@ -26,8 +26,8 @@ FADING, HOPE = 0.97, 0.9
 ROWS_FOR_SHARES = 64
 
 # What other kernels alone call needs no entry from Python, which takes time to compile.
-_without_entry: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_inner = njit(cache=True, nogil=True, error_model="numpy", **_without_entry)
+
+_inner = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 # What ``branch`` returns.
 DONE, OUT_OF_BUDGET, OUT_OF_ROOM, MET = 0, 1, 2, 3

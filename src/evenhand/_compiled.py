@@ -1,0 +1,102 @@
+"""numba's compiler with a cache on disk that may be damaged, unreadable or full without ending a call.
+
+numba raises whatever reading a damaged file raises, and whatever writing to a full disk raises. Here such a kernel is
+compiled anew, and one line on standard error says so. The parts of numba that are not public are used in this module
+alone; where a version of numba does not have them, its own cache is used as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numba
+
+_CompileResult: Any = object
+_FunctionCache: Any = object
+_dumps: Any = None
+with suppress(ImportError, AttributeError):
+    _dumps = importlib.import_module("numba.core.serialize").dumps
+    _caching = importlib.import_module("numba.core.caching")
+    _CompileResult, _FunctionCache = _caching.CompileResultCacheImpl, _caching.FunctionCache
+
+DAMAGED = "evenhand: the compiled code in {folder} is damaged ({reason}) and is compiled anew."
+NOT_KEPT = (
+    "evenhand: compiled code cannot be kept ({reason}), so every process compiles it again, which takes about half a"
+    " minute. Set NUMBA_CACHE_DIR to a folder that can be written."
+)
+_said: set[str] = set()
+
+
+def njit(*, cache: bool = True, **options: Any) -> Callable[[Any], Any]:
+    """Return numba's decorator of the same name, whose cache on disk never ends a call."""
+
+    def decorate(function: Any) -> Any:
+        kernel = numba.njit(**options)(function)
+        # Without a dispatcher numba does not compile at all: NUMBA_DISABLE_JIT is set.
+        if not cache or not hasattr(kernel, "enable_caching"):
+            return kernel
+        try:
+            if _FunctionCache is object or not hasattr(kernel, "_cache"):
+                kernel.enable_caching()
+            else:
+                kernel._cache = _LastingCache(function)
+        except (OSError, RuntimeError) as error:
+            _say(NOT_KEPT, reason=_short(error))
+        return kernel
+
+    return decorate
+
+
+class _CheckedForm(_CompileResult):  # type: ignore[misc]
+    """The compiled form of a kernel with its digest: machine code with a wrong byte in it must not run."""
+
+    def reduce(self, data: Any) -> tuple[bytes, bytes]:
+        content: bytes = _dumps(super().reduce(data))
+        return hashlib.sha256(content).digest(), content
+
+    def rebuild(self, target_context: Any, reduced_data: tuple[bytes, bytes]) -> Any:
+        digest, content = reduced_data
+        if hashlib.sha256(content).digest() != digest:
+            raise ValueError("its digest is another")
+        return super().rebuild(target_context, pickle.loads(content))
+
+
+class _LastingCache(_FunctionCache):  # type: ignore[misc]
+    """The cache of one kernel. What cannot be read is compiled anew, and what cannot be written is not kept."""
+
+    _impl_class = _CheckedForm
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        # A damaged file can make pickle raise anything.
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:
+            _say(DAMAGED, folder=self.cache_path, reason=_short(error))
+        # What stands in the way is named when the kernel cannot be saved, either.
+        with suppress(OSError):
+            self.flush()
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            self.disable()
+            _say(NOT_KEPT, reason=_short(error))
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _say(message: str, **details: str) -> None:
+    """Print a line on standard error, each message once in a process."""
+    if message not in _said:
+        _said.add(message)
+        print(message.format(**details), file=sys.stderr, flush=True)

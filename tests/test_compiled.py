@@ -1,0 +1,159 @@
+"""A cache of compiled code that is damaged, unreadable or cannot be written ends no call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+from evenhand import _compiled
+from evenhand.engines import _kernels as engine_kernels
+from evenhand.search import _kernels as search_kernels
+
+SMALL = """
+{before}
+from evenhand._compiled import njit
+
+@njit(cache=True, nogil=True)
+def twice(x):
+    return 2.0 * x
+
+print(twice(3.0), sum(twice.stats.cache_hits.values()))
+"""
+REAL = """
+import evenhand as eh
+from evenhand.search import _kernels
+
+rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
+decisions = rule.decide([0.45, 0.55], [[0.1, 0.9], [0.9, 0.1]])
+print(*decisions, sum(_kernels.linear_margin.stats.cache_hits.values()))
+"""
+
+
+def run(folder: Path, code: str = SMALL, before: str = "", **environment: str) -> tuple[str, list[str]]:
+    """Run a script in a process of its own; return what it printed and the lines on standard error."""
+    script = folder / "script.py"
+    script.write_text(code.replace("{before}", before))
+    variables = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), **environment}
+    done = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True, env=variables)
+    return done.stdout.strip(), done.stderr.splitlines()
+
+
+def cached(folder: Path, suffix: str) -> list[Path]:
+    return sorted((folder / "cache").rglob(f"*.{suffix}"))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+
+
+def zero_the_end(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-200] + bytes(200))
+
+
+DAMAGES = {
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(bytes(range(256)) * 4),
+    "text": lambda path: path.write_text("not a cache"),
+    "another pickle": lambda path: path.write_bytes(b"\x80\x04K\x01."),
+    "truncated": truncate,
+}
+CHANGES_OF_DATA = {**DAMAGES, "one byte changed": flip_a_byte, "end is zero": zero_the_end}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A folder whose cache is filled; each test that damages it leaves it mended."""
+    folder = tmp_path_factory.mktemp("filled")
+    assert run(folder) == ("6.0 0", [])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"), [*(("nbi", name) for name in DAMAGES), *(("nbc", name) for name in CHANGES_OF_DATA)]
+)
+def test_a_damaged_cache_is_compiled_anew_and_mended(filled, suffix, damage):
+    assert cached(filled, suffix)
+    for path in cached(filled, suffix):
+        CHANGES_OF_DATA[damage](path)
+    answer, lines = run(filled)
+    assert answer == "6.0 0"
+    if (suffix, damage) == ("nbi", "another pickle"):
+        assert lines == []  # numba reads it as the index of another version
+    else:
+        assert len(lines) == 1
+        assert "damaged" in lines[0]
+        assert str(filled / "cache") in lines[0]
+    assert run(filled) == ("6.0 1", [])
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_files_that_cannot_be_read_or_replaced_end_no_call(tmp_path, suffix):
+    run(tmp_path)
+    for path in cached(tmp_path, suffix):
+        path.unlink()
+        path.mkdir()
+        (path / "occupied").touch()
+    answer, lines = run(tmp_path)
+    assert answer == "6.0 0"
+    assert lines[-1].startswith("evenhand: compiled code cannot be kept (IsADirectoryError")
+    assert len(lines) == (2 if suffix == "nbi" else 1)
+
+
+def test_a_full_disk_ends_no_call(tmp_path):
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    answer, lines = run(tmp_path, before=full)
+    assert answer == "6.0 0"
+    assert len(lines) == 1
+    assert lines[0].startswith("evenhand: compiled code cannot be kept (OSError")
+
+
+def test_no_folder_that_can_be_written_ends_no_call(tmp_path):
+    (tmp_path / "__pycache__").touch()
+    (tmp_path / "file").touch()
+    nowhere = str(tmp_path / "file" / "cache")
+    answer, lines = run(tmp_path, NUMBA_CACHE_DIR=nowhere, XDG_CACHE_HOME=nowhere, HOME=nowhere)
+    assert answer == "6.0 0"
+    assert len(lines) == 1
+    assert "NUMBA_CACHE_DIR" in lines[0]
+
+
+def test_without_numbas_private_parts_its_own_cache_is_used(tmp_path):
+    before = "import evenhand._compiled as compiled; compiled._FunctionCache = object"
+    assert run(tmp_path, before=before) == ("6.0 0", [])
+    assert run(tmp_path, before=before) == ("6.0 1", [])
+
+
+def test_kernels_run_uncompiled_where_numba_is_told_not_to_compile(tmp_path):
+    code = SMALL.replace("print(twice(3.0), sum(twice.stats.cache_hits.values()))", "print(twice(3.0))")
+    assert run(tmp_path, code, NUMBA_DISABLE_JIT="1") == ("6.0", [])
+
+
+def test_a_rule_decides_with_a_damaged_cache(tmp_path):
+    assert run(tmp_path, REAL) == ("1 0 0", [])
+    assert run(tmp_path, REAL) == ("1 0 1", [])
+    for path in [*cached(tmp_path, "nbi"), *cached(tmp_path, "nbc")]:
+        truncate(path)
+    answer, lines = run(tmp_path, REAL)
+    assert answer == "1 0 0"
+    assert len(lines) == 1
+    assert "damaged" in lines[0]
+    assert run(tmp_path, REAL) == ("1 0 1", [])
+
+
+@pytest.mark.parametrize("module", [search_kernels, engine_kernels])
+def test_every_kernel_has_this_cache(module):
+    kernels = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
+    assert kernels
+    assert all(type(kernel._cache) is _compiled._LastingCache for kernel in kernels)
