@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from evenhand.arguments import check_label, is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 
+MOST_TOLERANCE = 1e100
 Groups = Mapping[str, tuple[Hashable, ...]]
 RateName = Literal["selection_rate", "tpr", "fpr", "tnr", "fnr"]
 
@@ -48,8 +50,11 @@ class Intersection:
     attributes: tuple[str, ...]
 
     def __init__(self, *attributes: str) -> None:
-        if len(attributes) < 2 or len(set(attributes)) != len(attributes):
-            raise InputError(f"Intersection needs two or more different attribute names; got {list(attributes)!r}.")
+        named = all((isinstance(name, str) and name) or is_whole(name) for name in attributes)
+        if not named or len(attributes) < 2 or len(set(attributes)) != len(attributes):
+            raise InputError(
+                f"Intersection needs two or more different attribute names; got {shown(list(attributes))}."
+            )
         object.__setattr__(self, "attributes", tuple(str(name) for name in attributes))
 
     @property
@@ -110,7 +115,7 @@ class Criterion:
 
     def __post_init__(self) -> None:
         if not isinstance(self.attribute, str | Intersection | None):
-            raise InputError(f"attribute must be a name, an Intersection or None; got {self.attribute!r}.")
+            raise InputError(f"attribute must be a name, an Intersection or None; got {shown(self.attribute)}.")
         if self.tolerance is not None:
             check_tolerance(self.tolerance)
 
@@ -129,6 +134,7 @@ class Criterion:
         raise NotImplementedError
 
     def _attributes(self, groups: Groups) -> tuple[str, ...]:
+        _check_groups(groups)
         if self.attribute is None:
             return tuple(name for name in groups if name not in _crossed_names(groups))
         name = self.attribute if isinstance(self.attribute, str) else self.attribute.name
@@ -241,8 +247,8 @@ class SelectionRatio(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (_is_number(self.ratio) and 0.0 < self.ratio <= 1.0):
-            raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {self.ratio!r}.")
+        if not (is_number(self.ratio) and 0.0 < self.ratio <= 1.0):
+            raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {shown(self.ratio)}.")
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return one bound for each ordered pair of groups."""
@@ -278,10 +284,10 @@ class MinimumRate(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rate not in _RATES:
-            raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got {self.rate!r}.")
-        if not (_is_number(self.floor) and 0.0 <= self.floor <= 1.0):
-            raise InputError(f"MinimumRate needs a floor in [0, 1]; got {self.floor!r}.")
+        if not isinstance(self.rate, str) or self.rate not in _RATES:
+            raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got rate={shown(self.rate)}.")
+        if not (is_number(self.floor) and 0.0 <= self.floor <= 1.0):
+            raise InputError(f"MinimumRate needs a floor in [0, 1]; got {shown(self.floor)}.")
 
     @property
     def needs_joint(self) -> bool:  # type: ignore[override]
@@ -320,10 +326,10 @@ class SelectionBudget(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        numbers = _is_number(self.lower) and _is_number(self.upper)
+        numbers = is_number(self.lower) and is_number(self.upper)
         if not (numbers and 0.0 <= self.lower <= self.upper <= 1.0):
             raise InputError(
-                f"SelectionBudget needs numbers 0 <= lower <= upper <= 1; got {self.lower!r}, {self.upper!r}."
+                f"SelectionBudget needs numbers 0 <= lower <= upper <= 1; got {shown(self.lower)}, {shown(self.upper)}."
             )
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
@@ -345,7 +351,7 @@ class Composite(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.parts or not all(isinstance(part, Criterion) for part in self.parts):
+        if not isinstance(self.parts, tuple) or not self.parts or not all(isinstance(p, Criterion) for p in self.parts):
             raise InputError("A composite needs criteria as its parts: write first & second.")
 
     @property
@@ -365,24 +371,29 @@ class Composite(Criterion):
 
 def _check_several(attribute: str, groups: Groups) -> None:
     if len(groups[attribute]) < 2:
-        raise InputError(
-            f"The attribute {attribute!r} has only the group {groups[attribute][0]!r}: "
-            "comparing groups needs at least two."
-        )
+        has = f"only the group {groups[attribute][0]!r}" if len(groups[attribute]) else "no group"
+        raise InputError(f"The attribute {attribute!r} has {has}: comparing groups needs at least two.")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+def _check_groups(groups: Groups) -> None:
+    """Raise where groups are not tuples or lists of labels by attribute."""
+    if not isinstance(groups, Mapping):
+        raise InputError(f"groups must be a dict such as {{'sex': ('F', 'M')}}; got {shown(groups)}.")
+    for name, members in groups.items():
+        if not isinstance(name, str) or not isinstance(members, tuple | list):
+            raise InputError(f"groups of {shown(name)} must be a tuple such as ('F', 'M'); got {shown(members)}.")
+        for member in members:
+            check_label(member, f"Each group of {name!r}")
 
 
 def check_tolerance(tolerance: float) -> float:
     """Return the tolerance as a float, or raise: it is a number that is not negative."""
-    if not _is_number(tolerance):
-        raise InputError(f"tolerance must be a number; got {tolerance!r}.")
+    if not is_number(tolerance):
+        raise InputError(f"tolerance must be a number; got {shown(tolerance)}.")
     if not tolerance >= 0.0:
         raise InputError(f"tolerance must not be negative; got {tolerance!r}.")
-    if tolerance == np.inf:
-        raise InputError("tolerance must be finite; 1 allows any gap between rates.")
+    if tolerance > MOST_TOLERANCE:
+        raise InputError(f"tolerance must be finite; 1 allows any gap between rates. Got {shown(tolerance)}.")
     return float(tolerance)
 
 
@@ -420,12 +431,12 @@ def resolve(criterion: str | Criterion) -> Criterion:
         return criterion
     if isinstance(criterion, str) and criterion.lower() in NAMES:
         return NAMES[criterion.lower()]()
-    raise InputError(f"Unknown criterion {criterion!r}: use one of {sorted(NAMES)!r}, or a criterion object.")
+    raise InputError(f"Unknown criterion {shown(criterion)}: use one of {sorted(NAMES)!r}, or a criterion object.")
 
 
 def from_dict(data: Any) -> Criterion:
     """Return the criterion that :meth:`Criterion.to_dict` wrote; anything else raises InputError."""
-    if not isinstance(data, Mapping) or data.get("type") not in _TYPES:
+    if not isinstance(data, Mapping) or not isinstance(data.get("type"), str) or data["type"] not in _TYPES:
         raise InputError("This is not a criterion that this version knows.")
     cls = _TYPES[data["type"]]
     known = {field.name for field in fields(cls)}

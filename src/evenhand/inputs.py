@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from narwhals.exceptions import NarwhalsError
 from numpy.typing import ArrayLike, NDArray
 
+from evenhand.arguments import check_choice, check_label, check_text, is_missing, shown
 from evenhand.errors import InputError
 
 Missing = Literal["raise", "ignore"]
@@ -21,6 +23,36 @@ MANY_GROUPS = 20
 IGNORE_MISSING = "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates"
 DROP_MISSING = "drop them, or give them a group of their own"
 EDGE_SLACK = 1e-6
+
+
+def read_members(values: Any, what: str) -> tuple[Hashable, ...]:
+    """Return the groups of one attribute, in the order that they are given in."""
+    if isinstance(values, str | bytes | Mapping) or not (hasattr(values, "__array__") or isinstance(values, Iterable)):
+        raise InputError(f"{what} must be a list of groups, such as ['F', 'M']; got {shown(values)}.")
+    members = tuple(values) if isinstance(values, tuple | list) else tuple(as_list(values, what))
+    for member in members:
+        check_label(member, f"Each group of {what}")
+    if len(set(members)) != len(members):
+        raise InputError(f"{what} repeats a group: {shown(list(members))}.")
+    return members
+
+
+def read_groups(groups: Any, what: str = "groups") -> dict[str, tuple[Hashable, ...]]:
+    """Return the groups of each attribute, from a dict of lists of groups by attribute."""
+    if not isinstance(groups, Mapping):
+        raise InputError(f"{what} must be a dict such as {{'sex': ['F', 'M']}}; got {shown(groups)}.")
+    for name in groups:
+        check_text(name, f"An attribute of {what}")
+    return {name: read_members(members, f"{what} of {name!r}") for name, members in groups.items()}
+
+
+def as_native(values: Any, what: str, **options: Any) -> Any:
+    """Return what narwhals makes of a frame or Series, and anything else as it is."""
+    try:
+        return nw.from_native(values, pass_through=True, **options)
+    except NarwhalsError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{what} is a frame that cannot be read: {reason}. Rename or drop columns.") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +87,12 @@ def _parts(group: Hashable) -> tuple[Hashable, ...]:
     return group if isinstance(group, tuple) else (group,)
 
 
-def is_missing(value: object) -> bool:
-    """Tell whether a value stands for "not known": None, NaN, NaT or pandas' NA."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and value != value
-
-
 def sort_groups(values: Iterable[Hashable]) -> tuple[Hashable, ...]:
     """Sort values of any hashable kind: naturally where they compare, else by type name and text."""
     values = list(values)
     try:
         return tuple(sorted(values))  # type: ignore[type-var]
-    except TypeError:
+    except (TypeError, ValueError):
         return tuple(sorted(values, key=lambda value: (type(value).__name__, str(value))))
 
 
@@ -81,8 +106,8 @@ def as_list(values: Any, what: str) -> list[Any]:
 def as_column(values: Any, what: str) -> NDArray[Any]:
     """Return any one-dimensional column as a NumPy array (object where the values are mixed)."""
     if isinstance(values, np.ndarray):
-        array = values
-    elif isinstance(native := nw.from_native(values, allow_series=True, pass_through=True), nw.Series):
+        array = _unmasked(values, None)
+    elif isinstance(native := as_native(values, what, allow_series=True), nw.Series):
         array = native.to_numpy()
     elif isinstance(native, nw.DataFrame):
         if native.shape[1] != 1:
@@ -114,9 +139,16 @@ def _array_of_items(items: list[Any]) -> NDArray[Any]:
             return np.asarray(items)
         except OverflowError:
             pass
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
-    return array
+    return np.fromiter(items, dtype=object, count=len(items))
+
+
+def _unmasked(array: NDArray[Any], missing: Any) -> NDArray[Any]:
+    """Return an array without a mask: what was masked is missing."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    mask = np.ma.getmaskarray(array)
+    plain: NDArray[Any] = np.asarray(array)
+    return np.where(mask, missing, plain.astype(object)) if mask.any() else plain
 
 
 def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
@@ -131,6 +163,9 @@ def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.
         distinct = set(items)
     except TypeError as error:
         raise InputError(f"{what} has a value that is not hashable ({error}); use plain values.") from None
+    for item in distinct:
+        if not isinstance(item, str | int | float | None) and not is_missing(item):
+            check_label(item, f"Each value of {what}")
     known = sort_groups(item for item in distinct if not is_missing(item))
     position: dict[Any, int] = {value: index for index, value in enumerate(known)}
     position |= {item: -1 for item in distinct if is_missing(item)}
@@ -140,7 +175,7 @@ def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.
 
 def _factorize_integers(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
     low, high = int(array.min()), int(array.max())
-    if high - low > 100_000:
+    if high - low > 100_000 or high > 2**62:
         return _factorize_sortable(array)
     offset = (array.astype(np.int8) if array.dtype.kind == "b" else array - array.min()).astype(np.intp) - (
         low if array.dtype.kind == "b" else 0
@@ -189,8 +224,7 @@ def read_sensitive(
     any_number : bool, default=False
         Whether a column may have more values than groups that can be compared with each other.
     """
-    if missing not in ("raise", "ignore"):
-        raise InputError(f"missing must be 'raise' or 'ignore'; got {missing!r}.")
+    check_choice(missing, "missing", ("raise", "ignore"))
     columns = named_columns(sensitive_features)
     attributes = {}
     for name, column in columns.items():
@@ -203,7 +237,7 @@ def read_sensitive(
             raise InputError(f"{what} has {len(codes)} rows, but the labels and probabilities have {n_rows}.{hint}")
         wanted = groups.get(name) if isinstance(groups, Mapping) else groups
         if wanted is not None:
-            known, codes = _reorder(known, codes, tuple(wanted), what)
+            known, codes = _reorder(known, codes, read_members(wanted, f"groups for {what}"), what)
         elif not any_number:
             check_group_count(len(known), int((codes >= 0).sum()), what)
         unknown = np.flatnonzero(codes < 0)
@@ -232,7 +266,7 @@ def named_columns(sensitive_features: Any) -> dict[str, Any]:
         if not sensitive_features:
             raise InputError("sensitive_features is an empty dict: give at least one attribute.")
         return _by_name(sensitive_features)
-    native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
+    native = as_native(sensitive_features, "sensitive_features", allow_series=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
@@ -245,6 +279,8 @@ def named_columns(sensitive_features: Any) -> dict[str, Any]:
 
 
 def _by_name(columns: Mapping[Any, Any]) -> dict[str, Any]:
+    if not columns:
+        raise InputError("sensitive_features has no column: give at least one attribute.")
     named = {str(name): column for name, column in columns.items()}
     if len(named) != len(columns):
         raise InputError(f"sensitive_features has two columns that are written alike: {list(columns)!r}.")
@@ -253,7 +289,7 @@ def _by_name(columns: Mapping[Any, Any]) -> dict[str, Any]:
 
 def is_named(sensitive_features: Any) -> bool:
     """Tell whether a container of sensitive columns says what they are: a dict, a frame, a Series with a name."""
-    native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
+    native = as_native(sensitive_features, "sensitive_features", allow_series=True)
     if isinstance(native, nw.Series):
         return native.name not in (None, "")
     return isinstance(native, Mapping | nw.DataFrame | nw.LazyFrame)
@@ -262,8 +298,6 @@ def is_named(sensitive_features: Any) -> bool:
 def _reorder(
     known: tuple[Hashable, ...], codes: NDArray[np.intp], wanted: tuple[Hashable, ...], what: str
 ) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
-    if len(set(wanted)) != len(wanted):
-        raise InputError(f"groups repeats a value for {what}: {list(wanted)!r}.")
     stray = [value for value in known if value not in wanted]
     if stray:
         raise InputError(f"{what} has the unknown group {stray[0]!r}; the groups given are {list(wanted)!r}.")
@@ -274,6 +308,7 @@ def _reorder(
 
 def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
     """Return whether each label is the positive one, and the pair (negative label, positive label)."""
+    check_label(pos_label)
     values, codes = factorize(y, "y")
     if codes.size == 0:
         raise InputError("y is empty: there is nothing to learn from.")
@@ -324,7 +359,7 @@ def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
     """
     if isinstance(values, np.ndarray):
         return values
-    frame = nw.from_native(values, eager_only=True, pass_through=True)
+    frame = as_native(values, what, eager_only=True)
     if not isinstance(frame, nw.DataFrame):
         return values
     names: list[Any] = frame.columns
@@ -343,17 +378,33 @@ def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
 
 def as_float_array(values: Any, what: str) -> FloatArray:
     """Return any numeric array, Series or frame as a contiguous float64 array."""
-    native = nw.from_native(values, allow_series=True, pass_through=True)
+    native = as_native(values, what, allow_series=True)
     if isinstance(native, nw.Series | nw.DataFrame):
         values = native.to_numpy()
     elif isinstance(native, nw.LazyFrame):
         raise lazy_error(what)
-    if getattr(values, "dtype", None) is not None and np.asarray(values).dtype.kind == "c":
-        raise InputError(f"{what} must be real numbers; got complex ones.")
     try:
+        if isinstance(values, np.ndarray):
+            values = _unmasked(values, np.nan)
+        if not isinstance(values, np.ndarray) or values.dtype != np.float64:
+            values = _checked_kind(np.asarray(values), what)
         return np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what} must be numbers: {error}.") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{what} must be numbers: {error}; got {shown(values)}.") from None
+
+
+def _checked_kind(array: NDArray[Any], what: str) -> NDArray[Any]:
+    """Return an array that holds numbers, or objects that may be; text and dates are not read as numbers."""
+    kinds = {"c": "complex ones", "U": "text", "S": "bytes", "M": "dates", "m": "durations"}
+    if array.dtype.kind in kinds:
+        raise InputError(f"{what} must be real numbers; got {kinds[array.dtype.kind]}.")
+    if array.dtype == object:
+        odd = next((item for item in array.flat if isinstance(item, str | bytes | complex | np.datetime64)), None)
+        if odd is not None:
+            raise InputError(f"{what} must be real numbers; got {shown(odd)} among them.")
+    return array
 
 
 def read_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:

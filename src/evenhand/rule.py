@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
-from evenhand.criteria import Criterion, Event, Groups, resolve, write_out
+from evenhand.arguments import check_label, is_number, shown
+from evenhand.criteria import Criterion, Event, Groups, check_tolerance, resolve, write_out
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, as_float_array, read_probabilities
+from evenhand.inputs import FloatArray, as_float_array, read_groups, read_probabilities
 from evenhand.search import _kernels
 from evenhand.search.problem import Solution
 
@@ -143,7 +144,8 @@ class Rule:
     solution: Solution | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", {name: tuple(members) for name, members in self.groups.items()})
+        object.__setattr__(self, "groups", read_groups(self.groups))
+        _check_kinds(self)
         if len(self.priors) != len(self.events):
             raise InputError(
                 f"A rule needs one prior for each of its {len(self.events)} events; got {len(self.priors)}."
@@ -158,8 +160,6 @@ class Rule:
         for event in self.events:
             if event.attribute is not None and event.group not in self.groups.get(event.attribute, ()):
                 raise InputError(f"The event {event} is not among the rule's groups {dict(self.groups)!r}.")
-        if len(self.classes) != 2 or self.classes[0] == self.classes[1]:
-            raise InputError(f"A rule needs two different labels; got {self.classes!r}.")
         scores.read_costs(self.costs)
 
     @classmethod
@@ -179,7 +179,7 @@ class Rule:
         ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute.
         """
         criterion = resolve(criterion)
-        members = {name: tuple(values) for name, values in groups.items()}
+        members = read_groups(groups)
         system = write_out(criterion, members)
         weights = as_float_array(z, "z").reshape(-1)
         if len(weights) != len(system.contrasts):
@@ -233,6 +233,8 @@ class Rule:
 
         ``joint`` says whether an attribute's columns are p(Y, A | x) or p(A | x); the default is what is needed.
         """
+        if not isinstance(joint, bool | np.bool_ | Mapping | None):
+            raise InputError(f"joint must be True, False, None or a dict of these by attribute; got {shown(joint)}.")
         false_positive, false_negative = self.costs
         intercept = -false_positive
         columns: dict[str, FloatArray] = {}
@@ -391,6 +393,30 @@ class Rule:
         if p_group is None:
             raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(groups)!r}.")
         return scores.read_group_probabilities(p_group, groups, len(p))
+
+
+def _check_kinds(rule: Rule) -> None:
+    """Raise where a field of a rule is not of its kind."""
+    for name, kind in (("events", Event), ("terms", Term)):
+        values = getattr(rule, name)
+        if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+            raise InputError(f"{name} must be a tuple of {kind.__name__}; got {shown(values)}.")
+    if not isinstance(rule.priors, tuple) or not all(map(is_number, rule.priors)):
+        raise InputError(f"priors must be a tuple of numbers; got {shown(rule.priors)}.")
+    if not isinstance(rule.classes, tuple | list) or len(rule.classes) != 2:
+        raise InputError(f"classes must be two different labels, the negative one first; got {shown(rule.classes)}.")
+    for label in rule.classes:
+        check_label(label, "Each of classes")
+    if rule.classes[0] == rule.classes[1]:
+        raise InputError(f"A rule needs two different labels as its classes; got {shown(rule.classes)}.")
+    if not isinstance(rule.criterion, Criterion | None):
+        raise InputError(f"criterion must be a Criterion or None; got {shown(rule.criterion)}.")
+    if rule.tolerance is not None:
+        check_tolerance(rule.tolerance)
+    if not isinstance(rule.learned_from, Mapping):
+        raise InputError(f"learned_from must be a dict; got {shown(rule.learned_from)}.")
+    if not isinstance(rule.solution, Solution | None):
+        raise InputError(f"solution must be a Solution or None; got {shown(rule.solution)}.")
 
 
 def _plain_columns(p_group: Any, groups: Groups, n_rows: int) -> dict[str, FloatArray] | None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.arguments import is_number, shown
 from evenhand.criteria import Event, Groups, Intersection
 from evenhand.errors import InputError
-from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, as_float_array, columns_in_order, read_probabilities
+from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, columns_in_order, read_probabilities
 
 SUM_SLACK = 1e-3
+SMALLEST_COST, LARGEST_COST = 1e-100, 1e100
 Costs = tuple[float, float]
 
 
@@ -34,11 +36,14 @@ def read_costs(costs: Any) -> Costs:
     else:
         pair = tuple(costs) if isinstance(costs, Sequence) and not isinstance(costs, str) else ()
         if len(pair) != 2:
-            raise InputError(f"costs must be (false positive, false negative) or a dict of the two; got {costs!r}.")
-    values = as_float_array(pair, "costs")
-    if not (np.isfinite(values).all() and (values > 0).all()):
-        raise InputError(f"costs must be positive numbers; got {costs!r}.")
-    return float(values[0]), float(values[1])
+            raise InputError(
+                f"costs must be (false positive, false negative) or a dict of the two; got {shown(costs)}."
+            )
+    if not all(is_number(cost) and SMALLEST_COST <= cost <= LARGEST_COST for cost in pair):
+        raise InputError(
+            f"costs must be positive numbers, from {SMALLEST_COST:g} to {LARGEST_COST:g}; got {shown(costs)}."
+        )
+    return float(pair[0]), float(pair[1])
 
 
 def margin(p_y: FloatArray, costs: Costs = (1.0, 1.0)) -> FloatArray:

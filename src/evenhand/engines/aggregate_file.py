@@ -6,13 +6,13 @@ import json
 import math
 import os
 from collections.abc import Hashable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evenhand import tables
 from evenhand._version import __version__
+from evenhand.arguments import check_path
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST
 from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema, Scored
@@ -42,6 +42,7 @@ def save(aggregate: Aggregate, path: str | os.PathLike[str]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    check_path(path)
     schema = aggregate.schema
     header = {
         "format": FORMAT,
@@ -72,7 +73,7 @@ def load(path: str | os.PathLike[str]) -> Aggregate:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    place = Path(path)
+    place = check_path(path)
     try:
         with pq.ParquetFile(place, pre_buffer=False) as file:
             header = _header((file.schema_arrow.metadata or {}).get(KEY))

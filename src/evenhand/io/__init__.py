@@ -17,6 +17,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from evenhand.arguments import check_path, shown
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ModelFormatError, UntrustedTypesError
 from evenhand.io.allowed import ALLOWED, DENIED
 from evenhand.io.archive import Archive, pack, skops_io
@@ -59,6 +60,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     sio = skops_io()
+    check_path(path)
     if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
         raise InputError(
             f"evenhand.io.save is for the estimators of evenhand; this is a {type(estimator).__name__}."
@@ -117,15 +119,24 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
         The file is not one that :func:`save` wrote, is damaged, or is of a newer version.
     """
     skops_io()
-    names = [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in trusted]
+    path = check_path(path)
+    names = _names_of(trusted)
     try:
-        return _read(Path(path), names)
+        return _read(path, names)
     except EvenhandError:
         raise
     except MemoryError:
         raise ModelFormatError(f"{path} asks for more memory than there is.") from None
     except Exception as error:
         raise ModelFormatError(f"{path} is damaged: {_short(error) or type(error).__name__}.") from error
+
+
+def _names_of(trusted: Any) -> list[str]:
+    given = trusted if isinstance(trusted, Iterable) and not isinstance(trusted, str | bytes) else None
+    names = None if given is None else list(given)
+    if names is None or not all(isinstance(name, str | type) for name in names):
+        raise InputError(f"trusted must be a list of types or of their full names; got {shown(trusted)}.")
+    return [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in names]
 
 
 def _check_readable(path: Path, trusted: Iterable[str], kind: str) -> None:
