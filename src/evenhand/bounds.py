@@ -30,6 +30,7 @@ from evenhand.intervals import (
 )
 
 MOST_COEFFICIENT = 1e6
+MOST_LIMIT = 1e100
 MOST_EXACT_TRIALS = 1e8
 _NEGLIGIBLE = 1e-10
 _NUISANCE_SHARE = 0.02
@@ -181,7 +182,7 @@ def gap_within(successes: Sequence[int], trials: Sequence[int], tolerance: float
 
 
 def _read_limit(limit: float, name: str) -> float:
-    if not is_number(limit) or not math.isfinite(limit):
+    if not is_number(limit) or not abs(float(limit)) <= MOST_LIMIT:
         raise InputError(f"{name} must be a finite number; got {shown(limit)}.")
     return float(limit)
 

@@ -392,7 +392,7 @@ def check_tolerance(tolerance: float) -> float:
         raise InputError(f"tolerance must be a number; got {shown(tolerance)}.")
     if not tolerance >= 0.0:
         raise InputError(f"tolerance must not be negative; got {tolerance!r}.")
-    if tolerance > MOST_TOLERANCE:
+    if float(tolerance) > MOST_TOLERANCE:
         raise InputError(f"tolerance must be finite; 1 allows any gap between rates. Got {shown(tolerance)}.")
     return float(tolerance)
 

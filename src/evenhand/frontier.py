@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenhand.arguments import shown
+from evenhand.arguments import is_number, shown
 from evenhand.criteria import Criterion, check_tolerance
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.evidence import EvidenceName
@@ -82,7 +82,8 @@ class Frontier:
 
     def rule_at(self, tolerance: float) -> Rule:
         """Return the rule of the loosest point that is within a tolerance."""
-        tolerance = check_tolerance(tolerance)
+        if not is_number(tolerance):
+            raise InputError(f"tolerance must be a number; got {shown(tolerance)}.")
         within = [point for point in self.points if point.tolerance <= tolerance + 1e-12]
         if not within:
             raise InputError(f"No point of this frontier is within tolerance {tolerance:g}.")

@@ -33,7 +33,7 @@ def read_members(values: Any, what: str) -> tuple[Hashable, ...]:
     for member in members:
         check_label(member, f"Each group of {what}")
     if len(set(members)) != len(members):
-        raise InputError(f"{what} repeats a group: {shown(list(members))}.")
+        raise InputError(f"{what} repeats a value: {shown(list(members))}.")
     return members
 
 
@@ -399,11 +399,12 @@ def _checked_kind(array: NDArray[Any], what: str) -> NDArray[Any]:
     """Return an array that holds numbers, or objects that may be; text and dates are not read as numbers."""
     kinds = {"c": "complex ones", "U": "text", "S": "bytes", "M": "dates", "m": "durations"}
     if array.dtype.kind in kinds:
-        raise InputError(f"{what} must be real numbers; got {kinds[array.dtype.kind]}.")
+        real = "real numbers" if array.dtype.kind == "c" else "numbers"
+        raise InputError(f"{what} must be {real}; got {kinds[array.dtype.kind]}.")
     if array.dtype == object:
         odd = next((item for item in array.flat if isinstance(item, str | bytes | complex | np.datetime64)), None)
         if odd is not None:
-            raise InputError(f"{what} must be real numbers; got {shown(odd)} among them.")
+            raise InputError(f"{what} must be numbers; got {shown(odd)} among them.")
     return array
 
 

@@ -39,7 +39,7 @@ def read_costs(costs: Any) -> Costs:
             raise InputError(
                 f"costs must be (false positive, false negative) or a dict of the two; got {shown(costs)}."
             )
-    if not all(is_number(cost) and SMALLEST_COST <= cost <= LARGEST_COST for cost in pair):
+    if not all(is_number(cost) and SMALLEST_COST <= float(cost) <= LARGEST_COST for cost in pair):
         raise InputError(
             f"costs must be positive numbers, from {SMALLEST_COST:g} to {LARGEST_COST:g}; got {shown(costs)}."
         )

@@ -6,13 +6,16 @@ reason in :data:`EXEMPT` why there is nothing to call it with.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
+import io
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import evenhand as eh
+from evenhand.errors import EvenhandError, EvenhandWarning
 from evenhand.search import Directions
 
 PACKAGES = (
@@ -42,9 +46,12 @@ MODULES = {
         "exact_within", "gap_upper_bound", "gap_within",
     ),
 }  # fmt: skip
-INHERITED = "the method of a class that is called elsewhere"
 EXEMPT = {
     "evenhand.Criterion": "the base of the criteria; its subclasses are called",
+    "evenhand.Criterion.constraints": "the same",
+    "evenhand.Certified": "its constructor is checked in tests/search",
+    "evenhand.Dual": "it has no parameters",
+    "evenhand.FairClassifier.fit": "called with the constructor, whose parameters it checks",
     "evenhand.Audit": "made by audit",
     "evenhand.Frontier": "made by frontier; its methods are called",
     "evenhand.EvenhandError": "an exception",
@@ -57,10 +64,18 @@ EXEMPT = {
     "evenhand.search.Solution": "made by the searches",
     "evenhand.search.Search": "a protocol",
     "evenhand.search.Search.solve": "a protocol",
-    "evenhand.search.Problem": "what learn_rule makes of what it has checked",
+    **{
+        f"evenhand.search.Problem{method}": "what learn_rule makes of what it has checked"
+        for method in ("", ".decide", ".evaluate", ".excess", ".feasible", ".strictly_inside", ".take")
+    },
     "evenhand.datasets.DataError": "an exception",
     "evenhand.datasets.Dataset": "made by the loaders; its methods are called",
     "evenhand.datasets.ZafarDataset": "made by make_zafar; its methods are called",
+    "evenhand.datasets.Dataset.as_frame": "called on a ZafarDataset",
+    "evenhand.datasets.Dataset.splits": "called on a ZafarDataset",
+    "evenhand.datasets.Dataset.take": "called on a ZafarDataset",
+    "evenhand.datasets.load_adult": "it has no parameters",
+    "evenhand.datasets.fetch_compas": "it has no parameters",
     "evenhand.datasets.CelebA": "made by load_celeba; its methods are called",
     "evenhand.datasets.Split": "made by the data sets",
     "evenhand.engines.Aggregate": "made by aggregate; its methods are called",
@@ -75,15 +90,17 @@ EXEMPT = {
 class Call:
     """One public callable, and arguments with which it works.
 
-    ``foreign`` names the parameters that are handed to a model of the caller's, whose exceptions are its own.
-    ``left`` names the parameters that are not fuzzed, which is all that a caller may pass anything in.
+    ``foreign`` names the parameters that are handed to a model of the caller's, whose exceptions are its own;
+    ``left`` those that are not given anything wrong; ``also`` those that the signature does not name. What is
+    ``slow`` is not given everything in the tests, only in ``make fuzz``.
     """
 
     run: Callable[..., Any]
     right: Callable[[], dict[str, Any]] = dict
     foreign: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    also: tuple[str, ...] = field(default=())
+    also: tuple[str, ...] = ()
+    slow: bool = False
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -175,9 +192,10 @@ def _auditing() -> dict[str, Any]:
     return {"y": rows["y"], "decisions_or_scores": rows["p_y"], "sensitive_features": rows["group"]}
 
 
+# Not n_jobs: what is right for it starts processes.
 OPTIONS = (
     "auxiliary", "criterion", "tolerance", "search", "cv", "ensemble", "recalibrate", "confidence", "costs",
-    "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label", "random_state", "n_jobs", "verbose",
+    "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label", "random_state", "verbose",
 )  # fmt: skip
 
 
@@ -283,11 +301,7 @@ def _summarizing() -> dict[str, Any]:
 
 @functools.cache
 def _summary() -> dict[str, Any]:
-    return eh.report.summarize(**_summarizing()) if hasattr(eh, "report") else _report().summarize(**_summarizing())
-
-
-def _report() -> Any:
-    return importlib.import_module("evenhand.report")
+    return _late("evenhand.report", "summarize")(**_summarizing())
 
 
 def _counts() -> dict[str, Any]:
@@ -397,7 +411,7 @@ def calls() -> Mapping[str, Call]:
         ),
         "evenhand.Rule.linear_form": Call(rule.linear_form),
         "evenhand.FairClassifier": Call(
-            _fit, _fitting, foreign=("estimator", "X", "auxiliary", "cv", "search"), left=("options",), also=OPTIONS
+            _fit, _fitting, foreign=("estimator", "X", "auxiliary", "cv", "search"), also=OPTIONS, slow=True
         ),
         "evenhand.FairClassifier.with_tolerance": Call(fair.with_tolerance, lambda: {"tolerance": 0.3}),
         "evenhand.FairClassifier.predict_proba": Call(
@@ -409,13 +423,12 @@ def calls() -> Mapping[str, Call]:
         "evenhand.io.save": Call(eh.io.save, lambda: {"estimator": fair, "path": "fair.skops"}),
         "evenhand.io.load": Call(eh.io.load, lambda: {"path": _saved("fair.skops"), "trusted": ()}),
         "evenhand.datasets.make_zafar": Call(eh.datasets.make_zafar, lambda: {"n": 30}),
-        "evenhand.datasets.load_adult": Call(eh.datasets.load_adult),
         "evenhand.datasets.load_celeba": Call(eh.datasets.load_celeba, lambda: {"directory": _celeba_folder()}),
         "evenhand.datasets.CelebA.take": Call(_celeba().take, lambda: {"rows": np.array([0])}),
         "evenhand.datasets.CelebA.image": Call(_celeba().image, lambda: {"row": 0}),
-        "evenhand.datasets.Dataset.take": Call(_zafar().take, lambda: {"rows": np.array([0, 1])}),
-        "evenhand.datasets.Dataset.splits": Call(_zafar().splits, lambda: {"sizes": (10, 10, 10)}),
-        "evenhand.datasets.Dataset.as_frame": Call(_zafar().as_frame),
+        "evenhand.datasets.ZafarDataset.take": Call(_zafar().take, lambda: {"rows": np.array([0, 1])}),
+        "evenhand.datasets.ZafarDataset.splits": Call(_zafar().splits, lambda: {"sizes": (10, 10, 10)}),
+        "evenhand.datasets.ZafarDataset.as_frame": Call(_zafar().as_frame),
         "evenhand.datasets.ZafarDataset.true_joint": Call(_zafar().true_joint, lambda: {"X": _rows()["X"]}),
         "evenhand.metrics.GroupRates.by_group": Call(
             eh.metrics.group_rates(**_measuring()).by_group, lambda: {"rate": "selection_rate"}
@@ -426,13 +439,13 @@ def calls() -> Mapping[str, Call]:
         "evenhand.engines.arrow.aggregate": Call(_late("evenhand.engines.arrow", "aggregate"), _counting(_table)),
         "evenhand.engines.arrow.apply": Call(_apply_arrow, _applying(_table), also=("prefix", "keep")),
         "evenhand.engines.duckdb.learn_rule": Call(
-            _late("evenhand.engines.duckdb", "learn_rule"), _engine(_relation), also=ENGINE_OPTIONS
+            _late("evenhand.engines.duckdb", "learn_rule"), _engine(_relation), also=ENGINE_OPTIONS, slow=True
         ),
         "evenhand.engines.duckdb.aggregate": Call(
-            _late("evenhand.engines.duckdb", "aggregate"), _counting(_relation)
+            _late("evenhand.engines.duckdb", "aggregate"), _counting(_relation), slow=True
         ),
         "evenhand.engines.duckdb.apply": Call(
-            _apply_duckdb, _applying(_relation), also=("prefix", "keep", "memory_limit")
+            _apply_duckdb, _applying(_relation), also=("prefix", "keep", "memory_limit"), slow=True
         ),
         "evenhand.engines.Aggregate.coarsen": Call(cells.coarsen, lambda: {"level": 3}),
         "evenhand.engines.Aggregate.learn_rule": Call(
@@ -452,8 +465,9 @@ def calls() -> Mapping[str, Call]:
             _late("evenhand.export.onnx", "classifier_to_onnx"),
             lambda: {"fair": fair, "path": "fair.onnx", "X_sample": _rows()["X"]},
             foreign=("X_sample",),
+            slow=True,
         ),
-        "evenhand.report.summarize": Call(_late("evenhand.report", "summarize"), _summarizing),
+        "evenhand.report.summarize": Call(_late("evenhand.report", "summarize"), _summarizing, slow=True),
         "evenhand.report.render_html": Call(_late("evenhand.report", "render_html"), lambda: {"summary": _summary()}),
         "evenhand.report.write_report": Call(
             _late("evenhand.report", "write_report"), lambda: {"summary": _summary(), "path": "report.html"}
@@ -462,6 +476,7 @@ def calls() -> Mapping[str, Call]:
             _late("evenhand.report", "rule_card"),
             lambda: {"rule": rule, **_deciding(), "y": _rows()["y"], "sensitive_features": _rows()["group"]},
             also=("tolerance", "confidence", "provenance", "random_state", "held_out", "sample_weight"),
+            slow=True,
         ),
         "evenhand.report.model_card": Call(
             _late("evenhand.report", "model_card"),
@@ -469,6 +484,7 @@ def calls() -> Mapping[str, Call]:
                 "fair": fair, "X": _rows()["X"], "y": _rows()["y"], "sensitive_features": _rows()["group"],
             },
             foreign=("X",),
+            slow=True,
         ),
         "evenhand.intervals.effective_counts": Call(
             intervals("effective_counts"), lambda: {"selected": 2.0, "total": 4.0, "squares": 6.0}
@@ -492,7 +508,6 @@ def calls() -> Mapping[str, Call]:
         found[f"evenhand.bounds.{name}"] = Call(bounds(name), _counts)
     for name in ("Certified", "Directions", "Dual", "Lines"):
         found[f"evenhand.{name}.solve"] = Call(getattr(eh, name)().solve, lambda: dict(solved), left=("problem",))
-    found["evenhand.FairClassifier.fit"] = found["evenhand.FairClassifier"]
     found |= _metric_calls() | _criterion_calls()
     return found
 
@@ -505,23 +520,39 @@ def hostile_values(call: Call, parameter: str) -> dict[str, Value]:
 
 def problem_with(name: str, changes: Mapping[str, Any]) -> str:
     """Call a public name with something wrong; return what is wrong with the answer, "" for nothing."""
-    from evenhand.errors import EvenhandError
-
     call = calls()[name]
-    try:
-        call.run(**{**call.right(), **changes})
-    except NotFittedError:
-        return ""
-    except EvenhandError as error:
-        return "" if str(error).strip() else "an error that says nothing"
-    except Warning as warning:
-        own = type(warning).__module__.startswith("evenhand") or any(name in call.foreign for name in changes)
-        return "" if own else traceback.format_exc(limit=-4)
-    except Exception as error:
-        if any(parameter in call.foreign for parameter in changes) and not _raised_here(error):
+    foreign = any(parameter in call.foreign for parameter in changes)
+    with _apart():
+        try:
+            call.run(**{**call.right(), **changes})
+        except NotFittedError:
             return ""
-        return traceback.format_exc(limit=-4)
+        except EvenhandError as error:
+            return "" if str(error).strip() else "an error that says nothing"
+        except Warning as warning:
+            own = foreign or type(warning).__module__.startswith("evenhand")
+            return "" if own else traceback.format_exc(limit=-4)
+        except Exception as error:
+            return "" if foreign and not _raised_here(error) else traceback.format_exc(limit=-4)
     return ""
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """Run a block in a folder of its own, without its messages, and with the warnings of others as errors."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(_folder()))
+        stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", EvenhandWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="evenhand|calls")
+        yield
+
+
+@functools.cache
+def _folder() -> str:
+    return tempfile.mkdtemp(prefix="evenhand-fuzz-")
 
 
 def _raised_here(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_choice, check_seed, is_whole, shown
 from evenhand.errors import InputError
-from evenhand.inputs import as_column
+from evenhand.inputs import as_column, as_list
 
 Seed: TypeAlias = int | np.random.Generator | None
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -144,8 +144,9 @@ class Dataset:
 
 def random_split(n_rows: int, sizes: Sequence[int], random_state: Seed) -> Split:
     """Return three random, disjoint sets of row numbers of the given sizes."""
-    three = isinstance(sizes, Sequence | np.ndarray) and not isinstance(sizes, str | bytes) and np.shape(sizes) == (3,)
-    if not three or any(not is_whole(size) or size < 0 for size in sizes):
+    if np.iterable(sizes):
+        sizes = as_list(sizes, "sizes")
+    if not isinstance(sizes, list) or len(sizes) != 3 or any(not is_whole(size) or size < 0 for size in sizes):
         raise InputError(f"sizes must be three whole numbers (train, validation, test); got {shown(sizes)}.")
     if sum(sizes) > n_rows:
         raise InputError(f"sizes {tuple(sizes)} ask for {sum(sizes)} rows; there are {n_rows}.")

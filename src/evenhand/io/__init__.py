@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arguments import check_path, shown
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ModelFormatError, UntrustedTypesError
+from evenhand.inputs import as_list
 from evenhand.io.allowed import ALLOWED, DENIED
 from evenhand.io.archive import Archive, pack, skops_io
 from evenhand.io.parts import put_back, set_aside
@@ -132,9 +133,9 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
 
 
 def _names_of(trusted: Any) -> list[str]:
-    given = trusted if isinstance(trusted, Iterable) and not isinstance(trusted, str | bytes) else None
-    names = None if given is None else list(given)
-    if names is None or not all(isinstance(name, str | type) for name in names):
+    several = isinstance(trusted, Iterable) and not isinstance(trusted, str | bytes)
+    names: list[Any] = as_list(trusted, "trusted") if several else [None]
+    if not all(isinstance(name, str | type) for name in names):
         raise InputError(f"trusted must be a list of types or of their full names; got {shown(trusted)}.")
     return [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in names]
 
