@@ -25,7 +25,7 @@ test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest -n 2 $(CORE_TESTS)
 
 fuzz: .venv/installed-dev
-	$(BIN)/python tests/fuzz/run.py --seconds 240
+	$(BIN)/python tests/fuzz/run.py --seconds 600
 
 mutants: .venv/installed-dev
 	$(BIN)/python tests/mutation/mutate.py

@@ -670,7 +670,9 @@ def test_progress_is_shown_when_asked_for(capsys, monkeypatch, with_rich):
         ({"criterion": eh.EqualizedOdds(attribute="sex")}, GROUP, "attribute 'sex'; the data has"),
         ({"criterion": "fair"}, GROUP, "Unknown criterion 'fair'"),
         ({"cv": 1}, GROUP, "'cv' parameter"),
-        ({"tolerance": -0.1}, GROUP, "tolerance must not be negative"),
+        ({"tolerance": -0.1}, GROUP, "tolerance must not be negative; got -0.1"),
+        ({"confidence": 1.0}, GROUP, "confidence must be strictly between 0 and 1"),
+        ({"n_jobs": 0}, GROUP, "'n_jobs' parameter"),
     ],
 )
 def test_a_mistake_is_named_with_its_remedy(options, sensitive, message):

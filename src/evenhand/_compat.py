@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from sklearn.base import _fit_context
 from sklearn.utils import _safe_indexing
-from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, InvalidParameterError, RealNotInt, StrOptions
 from sklearn.utils.metadata_routing import _routing_enabled
 from sklearn.utils.validation import _num_samples
+
+from evenhand.errors import InputError
 
 __all__ = [
     "HasMethods",
@@ -27,12 +30,24 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def validated(fit: Method) -> Method:
     """Check the constructor's parameters against ``_parameter_constraints`` before ``fit`` runs."""
-    return cast(Method, _fit_context(prefer_skip_nested_validation=False)(fit))
+    checked = _fit_context(prefer_skip_nested_validation=False)(fit)
+
+    @functools.wraps(fit)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return checked(*args, **kwargs)
+        except InvalidParameterError as error:
+            raise InputError(str(error)) from None
+
+    return cast(Method, run)
 
 
 def num_samples(X: Any) -> int:
     """Return the number of rows of whatever a model takes."""
-    return int(_num_samples(X))
+    try:
+        return int(_num_samples(X))
+    except TypeError as error:
+        raise InputError(f"X must have rows: {error}.") from None
 
 
 def safe_indexing(X: Any, rows: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from evenhand.arguments import check_seed, is_number, shown
 from evenhand.criteria import (
     AttributeKey,
     Composite,
@@ -284,6 +285,7 @@ def audit(
     ('fail', 1.0)
     """
     tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
+    check_seed(random_state)
     wanted = (*_PARITIES, _FOUR_FIFTHS) if criterion is None else _parts(resolve(criterion))
     if y is None:
         if criterion is not None and any(part.needs_joint for part in wanted):
@@ -326,12 +328,13 @@ def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
 def _read_decisions(
     y: Any, decisions_or_scores: Any, threshold: float, pos_label: Hashable
 ) -> tuple[BoolArray | None, BoolArray]:
-    if not 0.0 <= threshold <= 1.0:
-        raise InputError(f"threshold must be between 0 and 1; got {threshold!r}.")
-    if np.ndim(decisions_or_scores) == 2 and np.shape(decisions_or_scores)[1] > 1:
+    if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
+        raise InputError(f"threshold must be between 0 and 1; got {shown(threshold)}.")
+    shape = getattr(decisions_or_scores, "shape", ())
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] > 1:
         read_probabilities(decisions_or_scores, _NAMES[1], shape=(None,))
     column = as_column(decisions_or_scores, _NAMES[1])
-    if column.dtype == object and all(_is_number(item) for item in column):
+    if column.dtype == object and len(column) and all(is_number(item) for item in column):
         column = column.astype(np.float64)
     if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all():
         labels = () if y is None else factorize(y, "y")[0]
@@ -339,10 +342,6 @@ def _read_decisions(
             decided = read_probabilities(column, _NAMES[1]) > threshold
             return (None if y is None else read_positive(y, len(decided), pos_label, _NAMES)[0]), decided
     return read_decisions(y, column, pos_label, _NAMES)
-
-
-def _is_number(item: object) -> bool:
-    return isinstance(item, int | float | np.number) and not isinstance(item, bool)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from evenhand.arguments import is_number, shown
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray
+from evenhand.inputs import FloatArray, as_float_array
 from evenhand.intervals import (
     Interval,
     check_confidence,
@@ -28,6 +29,9 @@ from evenhand.intervals import (
     wilson_at,
 )
 
+MOST_COEFFICIENT = 1e6
+MOST_LIMIT = 1e100
+MOST_EXACT_TRIALS = 1e8
 _NEGLIGIBLE = 1e-10
 _NUISANCE_SHARE = 0.02
 _CELLS, _SPLITS = 24, 4
@@ -143,7 +147,7 @@ def exact_within(
     True
     """
     constant, bounded = _read_combination(coefficients, successes, trials, confidence)
-    return bounded.within(limit - constant)
+    return bounded.within(_read_limit(limit, "limit") - constant)
 
 
 def gap_upper_bound(successes: Sequence[int], trials: Sequence[int], confidence: float = 0.95) -> float:
@@ -173,7 +177,14 @@ def gap_within(successes: Sequence[int], trials: Sequence[int], tolerance: float
     >>> gap_within([400, 380, 390], [1000, 1000, 1000], 0.05)
     False
     """
+    _read_limit(tolerance, "tolerance")
     return all(contrast.within(tolerance) for contrast in _ordered_pairs(successes, trials, confidence))
+
+
+def _read_limit(limit: float, name: str) -> float:
+    if not is_number(limit) or not abs(float(limit)) <= MOST_LIMIT:
+        raise InputError(f"{name} must be a finite number; got {shown(limit)}.")
+    return float(limit)
 
 
 def _ordered_pairs(successes: Sequence[int], trials: Sequence[int], confidence: float) -> list[_Contrast]:
@@ -189,6 +200,8 @@ def _read_whole(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, Fl
     s, n = read_counts(successes, trials)
     if (s != np.rint(s)).any() or (n != np.rint(n)).any():
         raise InputError("An exact bound needs whole counts: weighted rows are not draws from a binomial.")
+    if n.size and n.max() > MOST_EXACT_TRIALS:
+        raise InputError(f"An exact bound is for at most {MOST_EXACT_TRIALS:g} trials; got trials={n.max():g}.")
     return s, n
 
 
@@ -197,11 +210,17 @@ def _read_combination(
 ) -> tuple[float, _Single | _Contrast]:
     """Return a constant and a part to bound; where both signs agree, a rate gives way to its complement."""
     s, n = _read_whole(successes, trials)
-    if not len(coefficients) == s.size == n.size or s.size not in (1, 2) or 0.0 in coefficients:
-        raise InputError("An exact bound needs one or two rates, and one coefficient, not zero, for each.")
-    if len(coefficients) == 1:
-        return 0.0, _Single(coefficients[0], s[0], n[0], check_confidence(confidence))
-    (first, second), constant = coefficients, 0.0
+    weights = as_float_array(coefficients, "coefficients")
+    if weights.shape != (s.size,) or s.shape != n.shape or s.ndim != 1 or s.size not in (1, 2) or not weights.all():
+        raise InputError(
+            "An exact bound needs one or two rates, and one coefficient, not zero, for each;"
+            f" got coefficients={shown(weights.tolist())} for {s.size} successes."
+        )
+    if not np.isfinite(weights).all() or np.abs(weights).max() > MOST_COEFFICIENT:
+        raise InputError(f"coefficients must be at most {MOST_COEFFICIENT:g}; got {shown(weights.tolist())}.")
+    if len(weights) == 1:
+        return 0.0, _Single(float(weights[0]), s[0], n[0], check_confidence(confidence))
+    (first, second), constant = weights.tolist(), 0.0
     if second > 0.0:
         s, n, (first, second) = s[::-1], n[::-1], (second, first)
     if second > 0.0:

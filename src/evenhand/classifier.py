@@ -5,20 +5,20 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Hashable, Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand import crossfit
 from evenhand._compat import HasMethods, Interval, RealNotInt, StrOptions, num_samples, routing_enabled, validated
+from evenhand.arguments import shown
 from evenhand.auxiliary import (
     Layout,
     Target,
@@ -40,13 +40,16 @@ from evenhand.diagnostics import Diagnostics, diagnose
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.frontier import Frontier, frontier
 from evenhand.heldout import HeldOut
-from evenhand.inputs import FloatArray
+from evenhand.inputs import FloatArray, factorize, read_weights
+from evenhand.intervals import check_confidence
 from evenhand.learn import learn_rule
 from evenhand.plausibility import check_same_index
 from evenhand.recalibration import Recalibration
 from evenhand.rule import Receipt, Rule
 from evenhand.sample import Rows, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
 from evenhand.scores import attribute_key
+
+MOST_JOBS = 10_000
 
 
 class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -153,19 +156,23 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         "estimator": [HasMethods(["fit", "predict_proba"])],
         "auxiliary": [HasMethods(["fit", "predict_proba"]), dict, None],
         "criterion": [str, Criterion],
-        "tolerance": [Real],
+        "tolerance": "no_validation",  # type: ignore[dict-item]
         "search": [str, HasMethods(["solve"])],
         "cv": ["cv_object", Interval(RealNotInt, 0, 1, closed="neither")],
         "ensemble": ["boolean", StrOptions({"matched"})],
         "recalibrate": ["boolean"],
-        "confidence": [Interval(Real, 0, 1, closed="neither"), None],
+        "confidence": "no_validation",  # type: ignore[dict-item]
         "costs": [tuple, list, dict, None],
         "sensitive_at_predict": ["boolean"],
         "sensitive_columns": [str, Integral, "array-like", None],
         "drop_sensitive": ["boolean"],
         "pos_label": "no_validation",  # type: ignore[dict-item]
         "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
+        "n_jobs": [
+            Interval(Integral, 1, MOST_JOBS, closed="both"),
+            Interval(Integral, -MOST_JOBS, -1, closed="both"),
+            None,
+        ],
         "verbose": ["verbose"],
     }
 
@@ -239,6 +246,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         for name in ("rule_", "_frontier", "held_out_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         check_tolerance(self.tolerance)
+        if self.confidence is not None:
+            check_confidence(self.confidence)
         check_not_lazy(X)
         columns = self._find_columns(X, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)
@@ -478,7 +487,18 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         check_same_index({"X": X, "y": y, "sample_weight": sample_weight})
         asked = sensitive_features if self.sensitive_at_predict else None
-        return float(accuracy_score(y, self.predict(X, sensitive_features=asked), sample_weight=sample_weight))
+        positive = self._margin(X, asked) > 0.0
+        labels, codes = factorize(y, "y")
+        if len(codes) != len(positive) or not len(codes):
+            raise InputError(
+                f"y has {len(codes)} rows, but X has {len(positive)}; both need the same rows, one or more."
+            )
+        pair = [*self.rule_.classes]
+        if not any(label in labels for label in pair):
+            raise InputError(f"y has the labels {shown(list(labels))}; this classifier decides between {pair!r}.")
+        place = np.array([labels.index(label) if label in labels else -2 for label in pair])
+        weights = None if sample_weight is None else read_weights(sample_weight, len(codes))
+        return float(np.average(codes == place[positive.astype(np.intp)], weights=weights))
 
     def _margin(self, X: Any, sensitive_features: Any) -> FloatArray:
         p_y, p_group = self._read_probabilities(X, sensitive_features)

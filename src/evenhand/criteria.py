@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from evenhand.arguments import check_label, is_number, is_whole, shown
 from evenhand.errors import InputError
-from evenhand.inputs import EDGE_SLACK, FloatArray, shown
+from evenhand.inputs import EDGE_SLACK, FloatArray
 
 RateName = Literal["selection_rate", "tpr", "fpr", "tnr", "fnr"]
 
@@ -47,8 +48,11 @@ class Intersection:
     attributes: tuple[str, ...]
 
     def __init__(self, *attributes: str) -> None:
-        if len(attributes) < 2 or len(set(attributes)) != len(attributes):
-            raise InputError(f"Intersection needs two or more different attribute names; got {list(attributes)!r}.")
+        named = all((isinstance(name, str) and name) or is_whole(name) for name in attributes)
+        if not named or len(attributes) < 2 or len(set(attributes)) != len(attributes):
+            raise InputError(
+                f"Intersection needs two or more different attribute names; got {shown(list(attributes))}."
+            )
         object.__setattr__(self, "attributes", tuple(str(name) for name in attributes))
 
     @property
@@ -157,7 +161,7 @@ class Criterion:
 
     def __post_init__(self) -> None:
         if not isinstance(self.attribute, str | Intersection | None):
-            raise InputError(f"attribute must be a name, an Intersection or None; got {self.attribute!r}.")
+            raise InputError(f"attribute must be a name, an Intersection or None; got {shown(self.attribute)}.")
         if self.tolerance is not None:
             check_tolerance(self.tolerance)
 
@@ -176,6 +180,7 @@ class Criterion:
         raise NotImplementedError
 
     def _attributes(self, groups: Groups) -> tuple[AttributeKey, ...]:
+        _check_groups(groups)
         if self.attribute is None:
             plain = tuple(name for name in groups if isinstance(name, str))
             if not plain:
@@ -291,7 +296,7 @@ class SelectionRatio(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (_is_number(self.ratio) and 0.0 < self.ratio <= 1.0):
+        if not (is_number(self.ratio) and 0.0 < self.ratio <= 1.0):
             raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {shown(self.ratio)}.")
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
@@ -328,9 +333,9 @@ class MinimumRate(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rate not in _RATES:
-            raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got {self.rate!r}.")
-        if not (_is_number(self.floor) and 0.0 <= self.floor <= 1.0):
+        if not isinstance(self.rate, str) or self.rate not in _RATES:
+            raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got rate={shown(self.rate)}.")
+        if not (is_number(self.floor) and 0.0 <= self.floor <= 1.0):
             raise InputError(f"MinimumRate needs a floor in [0, 1]; got {shown(self.floor)}.")
 
     @property
@@ -373,7 +378,7 @@ class SelectionBudget(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        numbers = _is_number(self.lower) and _is_number(self.upper)
+        numbers = is_number(self.lower) and is_number(self.upper)
         if not (numbers and 0.0 <= self.lower <= self.upper <= 1.0):
             raise InputError(
                 f"SelectionBudget needs numbers 0 <= lower <= upper <= 1; got {shown(self.lower)}, {shown(self.upper)}."
@@ -401,7 +406,7 @@ class Composite(Criterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.parts or not all(isinstance(part, Criterion) for part in self.parts):
+        if not isinstance(self.parts, tuple) or not self.parts or not all(isinstance(p, Criterion) for p in self.parts):
             raise InputError("A composite needs criteria as its parts: write first & second.")
 
     @property
@@ -421,19 +426,24 @@ class Composite(Criterion):
 
 def _check_several(attribute: AttributeKey, groups: Groups) -> None:
     if len(groups[attribute]) < 2:
-        raise InputError(
-            f"The attribute {attribute!r} has only the group {groups[attribute][0]!r}: "
-            "comparing groups needs at least two."
-        )
+        has = f"only the group {groups[attribute][0]!r}" if len(groups[attribute]) else "no group"
+        raise InputError(f"The attribute {attribute!r} has {has}: comparing groups needs at least two.")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+def _check_groups(groups: Groups) -> None:
+    """Raise where groups are not tuples or lists of labels by attribute."""
+    if not isinstance(groups, Mapping):
+        raise InputError(f"groups must be a dict such as {{'sex': ('F', 'M')}}; got {shown(groups)}.")
+    for name, members in groups.items():
+        if not isinstance(name, str | Intersection) or not isinstance(members, tuple | list):
+            raise InputError(f"groups of {shown(name)} must be a tuple such as ('F', 'M'); got {shown(members)}.")
+        for member in members:
+            check_label(member, f"Each group of {name!r}")
 
 
 def check_tolerance(tolerance: float) -> float:
     """Return the tolerance as a float, or raise: it is a number from 0 to 1, as differences of rates are."""
-    if not _is_number(tolerance):
+    if not is_number(tolerance):
         raise InputError(f"tolerance must be a number; got {shown(tolerance)}.")
     if tolerance < 0.0:
         raise InputError(f"tolerance must not be negative; got {shown(tolerance)}.")
@@ -481,12 +491,12 @@ def resolve(criterion: str | Criterion) -> Criterion:
         return criterion
     if isinstance(criterion, str) and criterion.lower() in NAMES:
         return NAMES[criterion.lower()]()
-    raise InputError(f"Unknown criterion {criterion!r}: use one of {sorted(NAMES)!r}, or a criterion object.")
+    raise InputError(f"Unknown criterion {shown(criterion)}: use one of {sorted(NAMES)!r}, or a criterion object.")
 
 
 def from_dict(data: Any) -> Criterion:
     """Return the criterion that :meth:`Criterion.to_dict` wrote; anything else raises InputError."""
-    if not isinstance(data, Mapping) or data.get("type") not in _TYPES:
+    if not isinstance(data, Mapping) or not isinstance(data.get("type"), str) or data["type"] not in _TYPES:
         raise InputError("This is not a criterion that this version knows.")
     cls = _TYPES[data["type"]]
     known = {field.name for field in fields(cls)}

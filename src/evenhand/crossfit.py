@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import has_fit_parameter
 
+from evenhand.arguments import shown
 from evenhand.auxiliary import Layout, Target, certain, frozen_classes
 from evenhand.criteria import AttributeKey
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError
@@ -162,10 +163,18 @@ def _counts(column: NDArray[np.intp]) -> Iterable[tuple[int, int]]:
 def _given_splits(cv: Any, X: Any, stratum: NDArray[np.intp], rows: Rows) -> list[tuple[Rows, Rows]]:
     counted = np.zeros(len(stratum), dtype=bool)
     counted[rows] = True
-    found = []
-    for train, test in check_cv(cv).split(X, stratum):
-        parts = [np.arange(len(stratum))[part] for part in (train, test)]
-        found.append((parts[0][counted[parts[0]]], parts[1][counted[parts[1]]]))
+    every, found = np.arange(len(stratum)), []
+    try:
+        splits = [(every[train], every[test]) for train, test in check_cv(cv).split(X, stratum)]
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(
+            f"cv must be a number of folds, a share, a splitter or pairs of row numbers; {shown(cv)} gives:"
+            f" {' '.join(str(error).split())[:200]}."
+        ) from error
+    for train, test in splits:
+        if train.ndim != 1 or test.ndim != 1:
+            raise InputError(f"cv must give row numbers, one for each row; {shown(cv)} gives arrays of them.")
+        found.append((train[counted[train]], test[counted[test]]))
     if not found or not sum(len(test) for _, test in found):
         raise InputError("cv gives no split with a row to test on.")
     return found
@@ -382,8 +391,8 @@ def _train(X: Any, task: _Task) -> tuple[Any, FloatArray | None]:
         raise InputError(
             f"Training {type(learner.model).__name__} for {learner.name}, which has {len(learner.classes)} classes,"
             f" failed ({type(error).__name__}: {' '.join(str(error).split())[:200]}). If its number of outputs is"
-            f" fixed, as that of a network is, give a model with {len(learner.classes)} outputs as auxiliary=...; without"
-            " auxiliary, it is a copy of the estimator."
+            f" fixed, as that of a network is, give a model with {len(learner.classes)} outputs as auxiliary=...;"
+            " without auxiliary, it is a copy of the estimator."
         ) from error
     if task.test is None:
         return model, None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evenhand.arguments import shown
 from evenhand.criteria import Criterion, check_tolerance
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.evidence import EvidenceName
-from evenhand.inputs import FloatArray, Missing
+from evenhand.inputs import FloatArray, Missing, as_list
 from evenhand.learn import answer_ladder, read_setting
 from evenhand.rule import Rule
 from evenhand.search import NoRule, Search
@@ -176,9 +177,9 @@ def frontier(
 
 
 def _read_ladder(tolerances: Any) -> list[float]:
-    if not isinstance(tolerances, Iterable) or isinstance(tolerances, str):
-        raise InputError(f"tolerances must be a list of numbers, such as [0.01, 0.05]; got {tolerances!r}.")
-    ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
+    if not isinstance(tolerances, Iterable) or isinstance(tolerances, str | bytes | Mapping):
+        raise InputError(f"tolerances must be a list of numbers, such as [0.01, 0.05]; got {shown(tolerances)}.")
+    ladder = sorted({check_tolerance(tolerance) for tolerance in as_list(tolerances, "tolerances")})
     if not ladder:
         raise InputError("tolerances is empty: give at least one, or None for 25 steps up to the model's own gap.")
     return ladder

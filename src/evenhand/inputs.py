@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from narwhals.exceptions import NarwhalsError
 from numpy.typing import ArrayLike, NDArray
 
+from evenhand.arguments import check_choice, check_label, is_missing, shown
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +25,27 @@ MANY_GROUPS = 20
 IGNORE_MISSING = "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates"
 DROP_MISSING = "drop them, or give them a group of their own"
 EDGE_SLACK = 1e-6
-LONGEST_SHOWN = 200
+
+
+def read_members(values: Any, what: str) -> tuple[Hashable, ...]:
+    """Return the groups of one attribute, in the order that they are given in."""
+    if isinstance(values, str | bytes | Mapping) or not (hasattr(values, "__array__") or isinstance(values, Iterable)):
+        raise InputError(f"{what} must be a list of groups, such as ['F', 'M']; got {shown(values)}.")
+    members = tuple(values) if isinstance(values, tuple | list) else tuple(as_list(values, what))
+    for member in members:
+        check_label(member, f"Each group of {what}")
+    if len(set(members)) != len(members):
+        raise InputError(f"{what} repeats a value: {shown(list(members))}.")
+    return members
+
+
+def as_native(values: Any, what: str, **options: Any) -> Any:
+    """Return what narwhals makes of a frame or Series, and anything else as it is."""
+    try:
+        return nw.from_native(values, pass_through=True, **options)
+    except NarwhalsError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{what} is a frame that cannot be read: {reason}. Rename or drop columns.") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,28 +95,12 @@ def group_texts(groups: Iterable[Hashable]) -> list[str]:
     return texts if len(set(texts)) == len(texts) else [repr(group) for group in listed]
 
 
-def shown(value: object) -> str:
-    """Return a value as a message quotes it: shortened, and a number with too many digits in words."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return f"a number of more than {sys.get_int_max_str_digits():,} digits"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:40]}...{text[-10:]}"
-
-
-def is_missing(value: object) -> bool:
-    """Tell whether a value stands for "not known": None, NaN, NaT or pandas' NA."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and value != value
-
-
 def sort_groups(values: Iterable[Hashable]) -> tuple[Hashable, ...]:
     """Sort values of any hashable kind: naturally where they compare, else by type name and text."""
     values = list(values)
     try:
         return tuple(sorted(values))  # type: ignore[type-var]
-    except TypeError:
+    except (TypeError, ValueError):
         return tuple(sorted(values, key=lambda value: (type(value).__name__, str(value))))
 
 
@@ -109,8 +114,8 @@ def as_list(values: Any, what: str) -> list[Any]:
 def as_column(values: Any, what: str) -> NDArray[Any]:
     """Return any one-dimensional column as a NumPy array (object where the values are mixed)."""
     if isinstance(values, np.ndarray):
-        array = values
-    elif isinstance(native := nw.from_native(values, allow_series=True, pass_through=True), nw.Series):
+        array = _unmasked(values, None)
+    elif isinstance(native := as_native(values, what, allow_series=True), nw.Series):
         array = native.to_numpy()
     elif isinstance(native, nw.DataFrame):
         if native.shape[1] != 1:
@@ -142,9 +147,16 @@ def _array_of_items(items: list[Any]) -> NDArray[Any]:
             return np.asarray(items)
         except OverflowError:
             pass
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
-    return array
+    return np.fromiter(items, dtype=object, count=len(items))
+
+
+def _unmasked(array: NDArray[Any], missing: Any) -> NDArray[Any]:
+    """Return an array without a mask: what was masked is missing."""
+    if not isinstance(array, np.ma.MaskedArray):
+        return array
+    mask = np.ma.getmaskarray(array)
+    plain: NDArray[Any] = np.asarray(array)
+    return np.where(mask, missing, plain.astype(object)) if mask.any() else plain
 
 
 def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
@@ -159,6 +171,9 @@ def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.
         distinct = set(items)
     except TypeError as error:
         raise InputError(f"{what} has a value that is not hashable ({error}); use plain values.") from None
+    for item in distinct:
+        if not isinstance(item, str | int | float | None) and not is_missing(item):
+            check_label(item, f"Each value of {what}")
     known = sort_groups(item for item in distinct if not is_missing(item))
     position: dict[Any, int] = {value: index for index, value in enumerate(known)}
     position |= {item: -1 for item in distinct if is_missing(item)}
@@ -168,7 +183,7 @@ def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.
 
 def _factorize_integers(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
     low, high = int(array.min()), int(array.max())
-    if high - low > 100_000:
+    if high - low > 100_000 or high > 2**62:
         return _factorize_sortable(array)
     offset = (array.astype(np.int8) if array.dtype.kind == "b" else array - array.min()).astype(np.intp) - (
         low if array.dtype.kind == "b" else 0
@@ -217,8 +232,7 @@ def read_sensitive(
     any_number : bool, default=False
         Whether a column may have more values than groups that can be compared with each other.
     """
-    if missing not in ("raise", "ignore"):
-        raise InputError(f"missing must be 'raise' or 'ignore'; got {missing!r}.")
+    check_choice(missing, "missing", ("raise", "ignore"))
     columns = named_columns(sensitive_features)
     attributes: dict[AttributeKey, Attribute] = {}
     for name, column in columns.items():
@@ -231,7 +245,7 @@ def read_sensitive(
             raise InputError(f"{what} has {len(codes)} rows, but the labels and probabilities have {n_rows}.{hint}")
         wanted = groups.get(name) if isinstance(groups, Mapping) else groups
         if wanted is not None:
-            known, codes = _reorder(known, codes, tuple(wanted), what)
+            known, codes = _reorder(known, codes, read_members(wanted, f"groups for {what}"), what)
         elif not any_number:
             check_group_count(len(known), int((codes >= 0).sum()), what)
         unknown = np.flatnonzero(codes < 0)
@@ -260,7 +274,7 @@ def named_columns(sensitive_features: Any) -> dict[str, Any]:
         if not sensitive_features:
             raise InputError("sensitive_features is an empty dict: give at least one attribute.")
         return _by_name(sensitive_features)
-    native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
+    native = as_native(sensitive_features, "sensitive_features", allow_series=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
@@ -273,6 +287,8 @@ def named_columns(sensitive_features: Any) -> dict[str, Any]:
 
 
 def _by_name(columns: Mapping[Any, Any]) -> dict[str, Any]:
+    if not columns:
+        raise InputError("sensitive_features has no column: give at least one attribute.")
     named = {str(name): column for name, column in columns.items()}
     if len(named) != len(columns):
         raise InputError(f"sensitive_features has two columns that are written alike: {list(columns)!r}.")
@@ -281,7 +297,7 @@ def _by_name(columns: Mapping[Any, Any]) -> dict[str, Any]:
 
 def is_named(sensitive_features: Any) -> bool:
     """Tell whether a container of sensitive columns says what they are: a dict, a frame, a Series with a name."""
-    native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
+    native = as_native(sensitive_features, "sensitive_features", allow_series=True)
     if isinstance(native, nw.Series):
         return native.name not in (None, "")
     return isinstance(native, Mapping | nw.DataFrame | nw.LazyFrame)
@@ -290,8 +306,6 @@ def is_named(sensitive_features: Any) -> bool:
 def _reorder(
     known: tuple[Hashable, ...], codes: NDArray[np.intp], wanted: tuple[Hashable, ...], what: str
 ) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
-    if len(set(wanted)) != len(wanted):
-        raise InputError(f"groups repeats a value for {what}: {list(wanted)!r}.")
     stray = [value for value in known if value not in wanted]
     if stray:
         raise InputError(f"{what} has the unknown group {stray[0]!r}; the groups given are {list(wanted)!r}.")
@@ -302,6 +316,7 @@ def _reorder(
 
 def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
     """Return whether each label is the positive one, and the pair (negative label, positive label)."""
+    check_label(pos_label)
     values, codes = factorize(y, "y")
     if codes.size == 0:
         raise InputError("y is empty: there is nothing to learn from.")
@@ -353,7 +368,7 @@ def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
     """
     if isinstance(values, np.ndarray):
         return values
-    frame = nw.from_native(values, eager_only=True, pass_through=True)
+    frame = as_native(values, what, eager_only=True)
     if not isinstance(frame, nw.DataFrame):
         return values
     names: list[Any] = frame.columns
@@ -400,17 +415,34 @@ def _numbered(names: Sequence[Any]) -> bool:
 
 def as_float_array(values: Any, what: str) -> FloatArray:
     """Return any numeric array, Series or frame as a contiguous float64 array."""
-    native = nw.from_native(values, allow_series=True, pass_through=True)
+    native = as_native(values, what, allow_series=True)
     if isinstance(native, nw.Series | nw.DataFrame):
         values = native.to_numpy()
     elif isinstance(native, nw.LazyFrame):
         raise lazy_error(what)
-    if getattr(values, "dtype", None) is not None and np.asarray(values).dtype.kind == "c":
-        raise InputError(f"{what} must be real numbers; got complex ones.")
     try:
+        if isinstance(values, np.ndarray):
+            values = _unmasked(values, np.nan)
+        if not isinstance(values, np.ndarray) or values.dtype != np.float64:
+            values = _checked_kind(np.asarray(values), what)
         return np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{what} must be numbers: {error}.") from None
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{what} must be numbers: {error}; got {shown(values)}.") from None
+
+
+def _checked_kind(array: NDArray[Any], what: str) -> NDArray[Any]:
+    """Return an array that holds numbers, or objects that may be; text and dates are not read as numbers."""
+    kinds = {"c": "complex ones", "U": "text", "S": "bytes", "M": "dates", "m": "durations"}
+    if array.dtype.kind in kinds:
+        real = "real numbers" if array.dtype.kind == "c" else "numbers"
+        raise InputError(f"{what} must be {real}; got {kinds[array.dtype.kind]}.")
+    if array.dtype == object:
+        odd = next((item for item in array.flat if isinstance(item, str | bytes | complex | np.datetime64)), None)
+        if odd is not None:
+            raise InputError(f"{what} must be numbers; got {shown(odd)} among them.")
+    return array
 
 
 def read_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
@@ -427,13 +459,3 @@ def read_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     if weights.sum() <= 0.0:
         raise InputError("sample_weight is zero for every row: nothing counts.")
     return weights
-
-
-def is_number(value: object) -> bool:
-    """Tell whether a value is one real number, of Python or NumPy, and not NaN."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and value == value
-
-
-def is_whole_number(value: object) -> bool:
-    """Tell whether a value is one integer, of Python or NumPy."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -16,18 +16,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special
 
+from evenhand.arguments import check_flag, check_seed, is_number, shown
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, shown
+from evenhand.inputs import FloatArray, as_float_array
 
 Interval = tuple[FloatArray, FloatArray]
 
+MOST_TRIALS = 2.0**53
 _RESAMPLES = 4000
 _MOST_RESAMPLED = 600
 
 
 def check_confidence(confidence: float) -> float:
     """Return the confidence, or raise: it is a number strictly between 0 and 1."""
-    if isinstance(confidence, bool) or not isinstance(confidence, int | float | np.integer | np.floating):
+    if not is_number(confidence):
         raise InputError(f"confidence must be a number between 0 and 1; got {shown(confidence)}.")
     if not 0.0 < confidence < 1.0:
         raise InputError(f"confidence must be strictly between 0 and 1, as in 0.95; got {shown(confidence)}.")
@@ -42,12 +44,29 @@ def normal_quantile(confidence: float, *, one_sided: bool = False) -> float:
 
 def read_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return successes and trials as arrays of one shape, or raise where they are not counts."""
-    s, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
-    bad = ~((s >= 0.0) & (s <= n * (1.0 + 1e-12)) & np.isfinite(n))
+    s, n = _together("successes", as_counts(successes, "successes"), "trials", as_counts(trials, "trials"))
+    with np.errstate(over="ignore"):
+        bad = ~((s >= 0.0) & (s <= n * (1.0 + 1e-12)) & (n <= MOST_TRIALS))
     if bad.any():
         where = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise InputError(f"Counts must satisfy 0 <= successes <= trials; got {s[where]:g} of {n[where]:g}.")
+        raise InputError(
+            f"Counts must satisfy 0 <= successes <= trials <= {MOST_TRIALS:g}; got {s[where]:g} of {n[where]:g}."
+        )
     return np.minimum(s, n), n
+
+
+def as_counts(values: ArrayLike, name: str) -> FloatArray:
+    """Return counts as an array; a single one keeps its shape."""
+    array = as_float_array(values, name)
+    return array.reshape(()) if np.ndim(values) == 0 else array
+
+
+def _together(first: str, a: FloatArray, second: str, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    try:
+        a, b = np.broadcast_arrays(a, b)
+    except ValueError:
+        raise InputError(f"{first} has the shape {a.shape} and {second} has {b.shape}: they must be alike.") from None
+    return a, b
 
 
 def effective_counts(selected: ArrayLike, total: ArrayLike, squares: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -76,7 +95,10 @@ def effective_counts(selected: ArrayLike, total: ArrayLike, squares: ArrayLike) 
     (1.3333, 2.6667)
     """
     selected, total = read_counts(selected, total)
-    squares, scale = np.asarray(squares, dtype=np.float64), np.zeros(total.shape)
+    squares, total = _together("squares", as_counts(squares, "squares"), "total", total)
+    if not (np.isfinite(squares) & (squares >= 0.0)).all():
+        raise InputError(f"squares must be finite sums of squared weights; got {shown(squares.tolist())}.")
+    scale = np.zeros(total.shape)
     np.divide(total, squares, out=scale, where=squares > 0.0)
     return selected * scale, total * scale
 
@@ -276,6 +298,7 @@ def simultaneous_quantile(
         For a single combination: its :func:`normal_quantile`.
     """
     matrix = sparse.csr_array(coefficients)
+    check_seed(random_state)
     s, n = read_counts(successes, trials)
     single, count = normal_quantile(confidence), matrix.shape[0]
     corrected = normal_quantile(1.0 - (1.0 - confidence) / max(count, 1))
@@ -430,7 +453,12 @@ def rows_needed(
     >>> rows_needed([30, 66], [100, 200], tolerance=0.05).tolist()
     [3035, 6069]
     """
+    check_flag(one_sided, "one_sided")
+    if not is_number(tolerance) or not tolerance >= 0.0:
+        raise InputError(f"tolerance must be a number that is not negative; got {shown(tolerance)}.")
     s, n = read_rates(successes, trials)
+    if n.max() > MOST_TRIALS / 100.0:
+        raise InputError(f"trials must be at most {MOST_TRIALS / 100.0:g}; got {n.max():g}.")
     pairs = pairs_of(len(n))
     joint = simultaneous_quantile(pairs, 100.0 * s, 100.0 * n, confidence, random_state=random_state)
     quantiles = normal_quantile(confidence, one_sided=one_sided), joint

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand import evidence as evidence_kinds
 from evenhand import scores
 from evenhand._version import __version__
+from evenhand.arguments import check_choice, check_label, check_seed, shown
 from evenhand.criteria import AttributeKey, Criterion, Intersection, System, check_tolerance, resolve, write_out
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.evidence import Evidence, EvidenceName
@@ -24,8 +25,10 @@ from evenhand.inputs import (
     Attribute,
     FloatArray,
     Missing,
+    as_float_array,
     cross_attributes,
     read_labels,
+    read_members,
     read_probabilities,
     read_sensitive,
     read_weights,
@@ -166,6 +169,7 @@ def answer_ladder(
 
     ``strict`` raises there.
     """
+    check_seed(random_state)
     problem = setting.problem(ladder)
     solver = resolve_search(search)
     results = solver.solve(problem, random_state=random_state)
@@ -185,10 +189,10 @@ def resolve_search(search: str | Search) -> Search:
     if isinstance(search, str) and search in _SEARCHES:
         found: Search = _SEARCHES[search]()
         return found
-    if not isinstance(search, str | type) and hasattr(search, "solve"):
+    if not isinstance(search, str | type) and callable(getattr(search, "solve", None)):
         return search
     raise InputError(
-        f"Unknown search {search!r}: use one of {sorted(_SEARCHES)!r}, or an instance such as Certified()."
+        f"Unknown search {shown(search)}: use one of {sorted(_SEARCHES)!r}, or an instance such as Certified()."
     )
 
 
@@ -285,8 +289,7 @@ def read_setting(
     missing: Missing,
 ) -> Setting:
     """Check and read what a caller gave to :func:`learn_rule`."""
-    if evidence not in ("labels", "model", "both"):
-        raise InputError(f"evidence must be 'labels', 'model' or 'both'; got {evidence!r}.")
+    check_choice(evidence, "evidence", ("labels", "model", "both"))
     criterion = resolve(criterion)
     check_same_index(
         {
@@ -344,6 +347,7 @@ def _read_truth(
 ) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], dict[AttributeKey, Attribute]]:
     if evidence == "model" and y is None:
         labels = None
+        check_label(pos_label)
         classes: tuple[Hashable, Hashable] = (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
     elif y is None:
         raise InputError(f"y is None, and evidence={evidence!r} counts labels: pass them, or say evidence='model'.")
@@ -367,11 +371,11 @@ def _members(
         return scores.by_attribute(sizes, crossed, "p_group")
     if isinstance(groups, Mapping):
         return dict(scores.group_members(groups, crossed))
-    return {"group": tuple(groups)}
+    return {"group": read_members(groups, "groups")}
 
 
 def _n_groups(array: Any) -> int:
-    shape = np.shape(array)
+    shape = as_float_array(array, "p_group").shape
     return 2 if len(shape) == 1 else int(shape[-1]) if shape else 0
 
 

@@ -18,8 +18,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evenhand.arguments import check_choice, shown
 from evenhand.errors import EvenhandWarning, InputError
-from evenhand.inputs import DROP_MISSING, FloatArray, cross, read_sensitive, read_weights
+from evenhand.inputs import DROP_MISSING, FloatArray, as_column, cross, read_sensitive, read_weights
 from evenhand.plausibility import check_same_index
 from evenhand.tally import RATES, rates_of, read_decisions, tabulate
 
@@ -101,9 +102,7 @@ class _Table:
 
 
 def _check_method(method: str) -> str:
-    if method not in ("between_groups", "to_overall"):
-        raise InputError(f"method must be 'between_groups' or 'to_overall'; got {method!r}.")
-    return method
+    return check_choice(method, "method", ("between_groups", "to_overall"))
 
 
 def _table(
@@ -128,11 +127,9 @@ def _ignored_labels(y_true: Any, y_pred: Any) -> None:
     """Check the only thing that matters about labels which a selection rate does not look at."""
     if y_true is None:
         return
-    for name, given in (("y_true", y_true), ("y_pred", y_pred)):
-        if not hasattr(given, "__len__"):
-            raise InputError(f"{name} must have a value for each row; got {given!r}.")
-    if len(y_true) != len(y_pred):
-        raise InputError(f"y_true has {len(y_true)} rows, but y_pred has {len(y_pred)}.")
+    labels, decisions = len(as_column(y_true, "y_true")), len(as_column(y_pred, "y_pred"))
+    if labels != decisions:
+        raise InputError(f"y_true has {labels} rows, but y_pred has {decisions}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +170,8 @@ class GroupRates(Mapping[Hashable, dict[str, float]]):
 
     def by_group(self, rate: str) -> dict[Hashable, float]:
         """Return one rate of every group."""
-        if rate not in self.rates:
-            raise InputError(f"Unknown rate {rate!r}: use one of {list(self.rates)!r}.")
+        if not isinstance(rate, str) or rate not in self.rates:
+            raise InputError(f"Unknown rate {shown(rate)}: use one of {list(self.rates)!r}.")
         return dict(zip(self.groups, self.table[:, self.rates.index(rate)].tolist(), strict=True))
 
     def __str__(self) -> str:
@@ -480,8 +477,7 @@ def equalized_odds_ratio(
 
 
 def _check_aggregate(agg: str) -> None:
-    if agg not in ("worst_case", "mean"):
-        raise InputError(f"agg must be 'worst_case' or 'mean'; got {agg!r}.")
+    check_choice(agg, "agg", ("worst_case", "mean"))
 
 
 def accuracy_score_group_min(

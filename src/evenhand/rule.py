@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
+from evenhand.arguments import check_label, is_number, shown
 from evenhand.criteria import AttributeKey, Criterion, Event, Groups, check_tolerance, resolve, write_out
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_float_array, read_probabilities
@@ -146,8 +147,8 @@ class Rule:
     solution: Solution | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        groups = {scores.attribute_key(name): tuple(members) for name, members in self.groups.items()}
-        object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "groups", scores.read_groups(self.groups))
+        _check_kinds(self)
         if len(self.priors) != len(self.events):
             raise InputError(
                 f"A rule needs one prior for each of its {len(self.events)} events; got {len(self.priors)}."
@@ -162,8 +163,6 @@ class Rule:
         for event in self.events:
             if event.attribute is not None and event.group not in self.groups.get(event.attribute, ()):
                 raise InputError(f"The event {event} is not among the rule's groups {dict(self.groups)!r}.")
-        if len(self.classes) != 2 or self.classes[0] == self.classes[1]:
-            raise InputError(f"A rule needs two different labels; got {self.classes!r}.")
         scores.read_costs(self.costs)
         if self.tolerance is not None:
             check_tolerance(self.tolerance)
@@ -241,6 +240,8 @@ class Rule:
         Every coefficient is raised by 2^-44 of its size. A row on the boundary is therefore decided negatively whatever
         the rounding of the sum, in every language that evaluates it; with z = 0 nothing changes.
         """
+        if not isinstance(joint, bool | np.bool_ | Mapping | None):
+            raise InputError(f"joint must be True, False, None or a dict of these by attribute; got {shown(joint)}.")
         false_positive, false_negative = self.costs
         intercept = -false_positive
         columns: dict[AttributeKey, FloatArray] = {}
@@ -403,6 +404,30 @@ class Rule:
         if p_group is None:
             raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(groups)!r}.")
         return scores.read_group_probabilities(p_group, groups, len(p), known=self.groups)
+
+
+def _check_kinds(rule: Rule) -> None:
+    """Raise where a field of a rule is not of its kind."""
+    for name, kind in (("events", Event), ("terms", Term)):
+        values = getattr(rule, name)
+        if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+            raise InputError(f"{name} must be a tuple of {kind.__name__}; got {shown(values)}.")
+    if not isinstance(rule.priors, tuple) or not all(map(is_number, rule.priors)):
+        raise InputError(f"priors must be a tuple of numbers; got {shown(rule.priors)}.")
+    if not isinstance(rule.classes, tuple | list) or len(rule.classes) != 2:
+        raise InputError(f"classes must be two different labels, the negative one first; got {shown(rule.classes)}.")
+    for label in rule.classes:
+        check_label(label, "Each of classes")
+    if rule.classes[0] == rule.classes[1]:
+        raise InputError(f"A rule needs two different labels as its classes; got {shown(rule.classes)}.")
+    if not isinstance(rule.criterion, Criterion | None):
+        raise InputError(f"criterion must be a Criterion or None; got {shown(rule.criterion)}.")
+    if rule.tolerance is not None:
+        check_tolerance(rule.tolerance)
+    if not isinstance(rule.learned_from, Mapping):
+        raise InputError(f"learned_from must be a dict; got {shown(rule.learned_from)}.")
+    if not isinstance(rule.solution, Solution | None):
+        raise InputError(f"solution must be a Solution or None; got {shown(rule.solution)}.")
 
 
 def _plain_columns(p_group: Any, groups: Groups, n_rows: int) -> dict[AttributeKey, FloatArray] | None:

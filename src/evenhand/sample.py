@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -15,9 +15,20 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from evenhand._compat import num_samples, safe_indexing
+from evenhand.arguments import check_label, is_missing, shown
 from evenhand.criteria import AttributeKey
 from evenhand.errors import InputError
-from evenhand.inputs import DROP_MISSING, Attribute, FloatArray, as_column, lazy_error, read_sensitive, read_weights
+from evenhand.inputs import (
+    DROP_MISSING,
+    Attribute,
+    FloatArray,
+    as_column,
+    as_list,
+    as_native,
+    lazy_error,
+    read_sensitive,
+    read_weights,
+)
 from evenhand.plausibility import check_same_index
 
 Rows = NDArray[np.intp]
@@ -65,7 +76,7 @@ def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_
     check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
     n = num_samples(X)
     labels = read_target(y)
-    check_consistent_length(X, labels)
+    _in_its_words(check_consistent_length, X, labels)
     weights = None if weight is None else read_weights(weight, n)
     seen = labels if weights is None else labels[weights > 0.0]
     classes = np.unique(seen)
@@ -87,19 +98,23 @@ def read_target(y: Any) -> NDArray[Any]:
     """Return binary labels as a one-dimensional array, or raise what scikit-learn's contract asks for."""
     if y is None:
         raise InputError("FairClassifier requires y to be passed, but the target y is None.")
-    native = nw.from_native(y, allow_series=True, pass_through=True)
+    native = as_native(y, "y", allow_series=True)
     if isinstance(native, nw.LazyFrame):
         raise lazy_error("y")
     y = native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
-    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    labels: NDArray[Any] = _in_its_words(column_or_1d, y, warn=True)
     if labels.dtype == object:
-        missing = [row for row, value in enumerate(labels.tolist()) if value is None or value != value]
+        missing = [row for row, value in enumerate(labels.tolist()) if is_missing(value)]
         if missing:
             raise InputError(f"y has a missing label in row {missing[0]}: drop such rows.")
+        for value in labels.tolist():
+            check_label(value, "Each label of y")
     else:
-        assert_all_finite(labels, input_name="y")
+        _in_its_words(assert_all_finite, labels, input_name="y")
     try:
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
+    except ValueError as error:
+        raise InputError(str(error)) from None
     except TypeError:
         raise InputError("y has labels of different kinds, such as text and numbers: use one kind.") from None
     if kind != "binary":
@@ -107,10 +122,19 @@ def read_target(y: Any) -> NDArray[Any]:
     return labels
 
 
+def _in_its_words(check: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    """Return what a check of scikit-learn's returns, or raise what it says as an error of this library."""
+    try:
+        return check(*values, **options)
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from None
+
+
 def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
     if pos_label is None:
         return 1
     values = classes.tolist()
+    check_label(pos_label)
     if pos_label not in values:
         raise InputError(f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive.")
     return int(values.index(pos_label))
@@ -166,9 +190,11 @@ class SensitiveColumns:
     @classmethod
     def of(cls, X: Any, columns: Any) -> SensitiveColumns:
         """Look for the columns in X, by name in a frame and by number in an array."""
-        wanted: list[Any] = [columns] if isinstance(columns, str | Integral) else list(columns)
+        wanted: list[Any] = [columns] if isinstance(columns, str | Integral) else as_list(columns, "sensitive_columns")
+        for name in wanted:
+            check_label(name, "Each of sensitive_columns")
         if not wanted or len(set(wanted)) != len(wanted):
-            raise InputError(f"sensitive_columns must name one or more different columns of X; got {columns!r}.")
+            raise InputError(f"sensitive_columns must name one or more different columns of X; got {shown(columns)}.")
         frame = _as_frame(X)
         if frame is not None:
             missing = [name for name in wanted if name not in frame.columns]

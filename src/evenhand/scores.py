@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from evenhand.arguments import is_number, shown
 from evenhand.criteria import AttributeKey, Event, Groups, Intersection
 from evenhand.errors import InputError
-from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, as_float_array, columns_in_order, read_probabilities, shown
+from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, columns_in_order, read_members, read_probabilities
 
 SUM_SLACK = 1e-3
+SMALLEST_COST, LARGEST_COST = 1e-100, 1e100
 CONTRAST_ROUNDING = 2.0**-40
 Costs = tuple[float, float]
 Value = TypeVar("Value")
@@ -39,10 +41,11 @@ def read_costs(costs: Any) -> Costs:
             raise InputError(
                 f"costs must be (false positive, false negative) or a dict of the two; got {shown(costs)}."
             )
-    values = as_float_array(pair, "costs")
-    if not (np.isfinite(values).all() and (values > 0).all()):
-        raise InputError(f"costs must be positive numbers; got {shown(costs)}.")
-    return float(values[0]), float(values[1])
+    if not all(is_number(cost) and SMALLEST_COST <= float(cost) <= LARGEST_COST for cost in pair):
+        raise InputError(
+            f"costs must be positive numbers, from {SMALLEST_COST:g} to {LARGEST_COST:g}; got {shown(costs)}."
+        )
+    return float(pair[0]), float(pair[1])
 
 
 def margin(p_y: FloatArray, costs: Costs = (1.0, 1.0)) -> FloatArray:
@@ -120,13 +123,25 @@ def by_attribute(given: Mapping[Any, Value], known: Iterable[AttributeKey], what
 
 def group_members(groups: Mapping[Any, Iterable[Hashable]], crossed: Iterable[Intersection]) -> Groups:
     """Return a caller's groups by attribute; a text stands for a crossed attribute only if its groups are tuples."""
-    members = {name: tuple(values) for name, values in groups.items()}
-    shown = [
+    if not isinstance(groups, Mapping):
+        raise InputError(f"groups must be a dict such as {{'sex': ['F', 'M']}}; got {shown(groups)}.")
+    members = {name: read_members(values, f"groups of {shown(name)}") for name, values in groups.items()}
+    displayed = [
         key
         for key in crossed
         if all(isinstance(group, tuple) and len(group) == len(key.attributes) for group in members.get(key.name, ()))
     ]
-    return by_attribute(members, shown, "groups")
+    return by_attribute(members, displayed, "groups")
+
+
+def read_groups(groups: Any) -> Groups:
+    """Return the groups of each attribute, from a dict of lists of groups by attribute."""
+    if not isinstance(groups, Mapping):
+        raise InputError(f"groups must be a dict such as {{'sex': ['F', 'M']}}; got {shown(groups)}.")
+    for name in groups:
+        if not isinstance(name, str | tuple | Intersection):
+            raise InputError(f"An attribute of groups must be text, or an Intersection; got {shown(name)}.")
+    return {attribute_key(name): read_members(members, f"groups of {name!r}") for name, members in groups.items()}
 
 
 def _read_one_attribute(values: Any, members: Sequence[Hashable], n_rows: int, what: str) -> FloatArray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.arguments import check_label
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, factorize
 
@@ -62,6 +63,7 @@ def read_decisions(
     Decisions are the two labels, booleans, or 0 and 1; what could be read in two ways is refused. The names
     are those of the two arguments, for messages.
     """
+    check_label(pos_label)
     values, codes = _read_values(y_pred, names[1])
     if y_true is None:
         return None, codes == _positive_decision(values, (), pos_label, names)
@@ -73,6 +75,7 @@ def read_positive(
     y: Any, n_rows: int, pos_label: Hashable, names: tuple[str, str]
 ) -> tuple[BoolArray, tuple[Hashable, ...]]:
     """Return whether each label is the positive one, and the labels that occur."""
+    check_label(pos_label)
     labels, codes = _read_values(y, names[0])
     if len(codes) != n_rows:
         raise InputError(f"{names[0]} has {len(codes)} rows, but {names[1]} has {n_rows}.")

@@ -15,9 +15,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evenhand.arguments import check_flag, check_path, check_text, check_whole
 from evenhand.datasets._fetch import DataError
 from evenhand.datasets.dataset import Split, row_indices, take_columns
 from evenhand.errors import EvenhandWarning, InputError, MissingExtraError
+from evenhand.inputs import as_list
 
 ATTRIBUTE_TABLES = ("list_attr_celeba.txt", "list_attr_celeba.csv")
 PARTITION_TABLES = ("list_eval_partition.txt", "list_eval_partition.csv")
@@ -31,6 +33,7 @@ IMAGE_PLACES = (
     "Img/img_align_celeba_png",
 )
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+LARGEST_SIDE = 10_000
 ORIGIN = (
     "CelebA is for non-commercial research only, so evenhand never downloads it: accept its terms at "
     "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, and unpack its aligned images, attribute table and "
@@ -97,6 +100,7 @@ class CelebA:
 
     def image(self, row: int, size: int | None = None) -> NDArray[np.uint8]:
         """Return one row's image; see :func:`read_image`."""
+        check_whole(row, "row", at_least=-len(self), at_most=len(self) - 1)
         return read_image(self.X[row], size)
 
     def corrupt(self) -> NDArray[np.intp]:
@@ -161,11 +165,17 @@ def load_celeba(
     (array([1, 0]), array(['not Male', 'Male'], dtype='<U8'))
     >>> temporary.cleanup()
     """
-    root = Path(directory).expanduser().absolute()
+    root = check_path(directory, "directory").expanduser().absolute()
+    if images is not None:
+        check_path(images, "images")
+    check_flag(verify, "verify")
+    check_text(target, "target", "the name of an attribute")
     if not root.is_dir():
         raise DataError(f"{root} is not a directory. {ORIGIN}")
     attribute_table, partition_table, image_directory = _find_parts(root, images)
-    groups = (sensitive,) if isinstance(sensitive, str) else tuple(sensitive)
+    groups = (sensitive,) if isinstance(sensitive, str) else tuple(as_list(sensitive, "sensitive"))
+    for group in groups:
+        check_text(group, "sensitive", "the name of an attribute, or several")
     if not groups:
         raise InputError("sensitive is empty: name at least one attribute of CelebA.")
     names, present = _read_attributes(attribute_table, (target, *groups))
@@ -213,8 +223,8 @@ def read_image(path: str | os.PathLike[str], size: int | None = None) -> NDArray
     DataError
         The file is missing, corrupt or not an image. The message names it.
     """
-    if size is not None and size < 1:
-        raise InputError(f"size must be at least 1 pixel; got {size!r}.")
+    if size is not None:
+        check_whole(size, "size (in pixels)", at_least=1, at_most=LARGEST_SIDE)
     try:
         from PIL import Image
     except ImportError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evenhand.arguments import check_choice, check_seed, is_whole, shown
 from evenhand.errors import InputError
+from evenhand.inputs import as_column, as_list
 
 Seed: TypeAlias = int | np.random.Generator | None
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -132,6 +133,7 @@ class Dataset:
         """
         import narwhals.stable.v2 as nw
 
+        check_choice(backend, "backend", ("pandas", "polars", "pyarrow", "modin"))
         try:
             return nw.from_dict(dict(self.frame), backend=backend).to_native()  # type: ignore[arg-type]
         except ImportError:
@@ -142,8 +144,10 @@ class Dataset:
 
 def random_split(n_rows: int, sizes: Sequence[int], random_state: Seed) -> Split:
     """Return three random, disjoint sets of row numbers of the given sizes."""
-    if len(sizes) != 3 or any(not isinstance(size, Integral) or size < 0 for size in sizes):
-        raise InputError(f"sizes must be three whole numbers (train, validation, test); got {sizes!r}.")
+    if np.iterable(sizes):
+        sizes = as_list(sizes, "sizes")
+    if not isinstance(sizes, list) or len(sizes) != 3 or any(not is_whole(size) or size < 0 for size in sizes):
+        raise InputError(f"sizes must be three whole numbers (train, validation, test); got {shown(sizes)}.")
     if sum(sizes) > n_rows:
         raise InputError(f"sizes {tuple(sizes)} ask for {sum(sizes)} rows; there are {n_rows}.")
     rows = as_generator(random_state).permutation(n_rows).astype(np.intp)
@@ -153,7 +157,7 @@ def random_split(n_rows: int, sizes: Sequence[int], random_state: Seed) -> Split
 
 def row_indices(rows: ArrayLike, n_rows: int) -> Indices:
     """Return row numbers from row numbers or a boolean mask, after checking that the rows exist."""
-    index = np.asarray(rows)
+    index = as_column(rows, "rows")
     if index.dtype == np.bool_ and index.shape == (n_rows,):
         return np.flatnonzero(index)
     if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
@@ -170,7 +174,6 @@ def take_columns(columns: Mapping[str, NDArray[Any]], index: Indices) -> dict[st
 
 def as_generator(random_state: Seed) -> np.random.Generator:
     """Return the generator of random numbers that a seed stands for."""
-    try:
-        return np.random.default_rng(random_state)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"random_state must be a whole number >= 0, a Generator or None: {error}") from None
+    if isinstance(random_state, np.random.RandomState):
+        raise InputError("random_state must be a whole number >= 0, a Generator or None; got a RandomState.")
+    return np.random.default_rng(check_seed(random_state))

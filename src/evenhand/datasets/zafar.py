@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evenhand.arguments import check_flag, check_whole
 from evenhand.datasets.dataset import Dataset, FloatArray, Indices, Seed, as_generator, row_indices
 from evenhand.errors import InputError
 from evenhand.inputs import as_float_array
@@ -87,8 +87,8 @@ def make_zafar(n: int = 1200, random_state: Seed = None, *, iid: bool = False) -
     array([[[0.029, 0.259],
             [0.66 , 0.052]]])
     """
-    if not isinstance(n, Integral) or n < 1:
-        raise InputError(f"n must be a whole number of points, at least 1; got {n!r}.")
+    check_whole(n, "n", at_least=1)
+    check_flag(iid, "iid")
     rng = as_generator(random_state)
     cell = rng.choice(4, size=n, p=CELL_SIZE / CELL_SIZE.sum()) if iid else rng.permutation(_exact_cells(int(n)))
     X = _correlated(rng.standard_normal((n, 2))) + CELL_MEAN[cell]

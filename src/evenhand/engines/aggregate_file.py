@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from evenhand._version import __version__
+from evenhand.arguments import check_path
 from evenhand.criteria import AttributeKey, Intersection, display_names
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST
@@ -43,6 +44,7 @@ def save(aggregate: Aggregate, path: str | os.PathLike[str]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    check_path(path)
     schema = aggregate.schema
     crossed = any(isinstance(entry.attribute, Intersection) for entry in schema.scored)
     header = {
@@ -74,6 +76,7 @@ def load(path: str | os.PathLike[str]) -> Aggregate:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    check_path(path)
     place = local_path(path)
     try:
         with pq.ParquetFile(place, pre_buffer=False) as file:

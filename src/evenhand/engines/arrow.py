@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand import scores
+from evenhand.arguments import check_flag, is_missing, shown
 from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
@@ -30,7 +31,7 @@ from evenhand.engines.schema import (
 )
 from evenhand.engines.source import Counted, Names, Options, Size
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.inputs import FloatArray, is_missing
+from evenhand.inputs import FloatArray
 from evenhand.rule import Rule
 
 BATCH_ROWS = 1 << 17
@@ -99,6 +100,7 @@ def apply(
     see :func:`evenhand.engines.duckdb.apply`.
     """
     pa = _pyarrow()
+    check_flag(keep, "keep")
     table = _Batches(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
     names = shared.new_names(rule, prefix, table.names if keep else ())
@@ -145,11 +147,14 @@ class _Batches:
         pa = _pyarrow()
         self.again, self._open = _opener(data)
         self._waiting: list[Any] = []
-        if self.again:
-            first = next(iter(self._open()), None)
-        else:
-            self._iterator = iter(self._open())
-            first = next(self._iterator, None)
+        try:
+            opened = iter(self._open())
+            first = next(opened, None)
+        except (TypeError, ValueError, NotImplementedError, pa.ArrowException) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"data, {shown(data)}, cannot be read as Arrow record batches: {reason}.") from None
+        if not self.again:
+            self._iterator = opened
             self._waiting = [] if first is None else [first]
         if first is None:
             schema = getattr(data, "schema", None)
@@ -244,7 +249,7 @@ def _opener(data: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
         return True, lambda: pa.RecordBatchReader.from_stream(data)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return True, lambda: data
-    raise InputError(f"data must be Arrow record batches, or something that gives them; got {type(data).__name__}.")
+    raise InputError(f"data must be Arrow record batches, or something that gives them; got {shown(data)}.")
 
 
 def _frame(batch: Any, columns: Columns) -> dict[str, NDArray[Any]]:

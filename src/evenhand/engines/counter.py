@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from evenhand.arguments import check_whole
 from evenhand.engines import _kernels
 from evenhand.engines.schema import FINEST, Words
 from evenhand.errors import InputError
@@ -19,10 +20,8 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 def check_level(level: int, max_cells: int) -> None:
     """Raise :class:`InputError` where a level or a limit of cells is not one."""
-    if isinstance(level, bool) or not isinstance(level, int) or not COARSEST <= level <= FINEST:
-        raise InputError(f"level must be a whole number from {COARSEST} to {FINEST}, for steps of 2^-level; {level!r}.")
-    if isinstance(max_cells, bool) or not isinstance(max_cells, int) or max_cells < 16:
-        raise InputError(f"max_cells must be a whole number of at least 16; got {max_cells!r}.")
+    check_whole(level, "level (scores are counted in steps of 2^-level)", at_least=COARSEST, at_most=FINEST)
+    check_whole(max_cells, "max_cells", at_least=16)
 
 
 class Masked(Protocol):

@@ -14,8 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
+import narwhals.stable.v2 as nw
 import numpy as np
 
+from evenhand.arguments import check_flag, check_path, check_text, shown
 from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
@@ -26,6 +28,7 @@ from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.export.sql import DIALECTS
 from evenhand.files import url_of, write_error
+from evenhand.inputs import as_native
 from evenhand.rule import Rule
 
 BATCH_ROWS = 1 << 17
@@ -52,8 +55,8 @@ def learn_rule(
 
     Parameters
     ----------
-    data : path, glob, list of paths or DuckDBPyRelation
-        Parquet or CSV files, or anything DuckDB can query.
+    data : path, glob, list of paths, DuckDBPyRelation, or a frame
+        Parquet or CSV files, or anything DuckDB can query; a table of pyarrow, pandas or Polars is read where it is.
     criterion, tolerance
         As in :func:`evenhand.learn_rule`.
     y : str or None, default=None
@@ -140,6 +143,7 @@ def apply(
     keep : bool, default=True
         Whether the table's own columns are kept.
     """
+    check_flag(keep, "keep")
     table = Table(data, memory_limit, ordered=True)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
     shared.check_columns(table.names, cells, score)
@@ -168,13 +172,13 @@ class Table:
 
     def __init__(self, data: Any, memory_limit: str | None = None, *, ordered: bool = False) -> None:
         duckdb = _duckdb()
+        if memory_limit is not None:
+            check_text(memory_limit, "memory_limit", "a size such as '2GB'")
         if isinstance(data, duckdb.DuckDBPyRelation):
             self.relation = data
             return
-        paths = [os.fspath(path) for path in ([data] if isinstance(data, str | os.PathLike) else data)]
-        if not paths or not all(isinstance(path, str) for path in paths):
-            raise InputError("data must be a path, a glob, several paths, or a DuckDB relation.")
-        paths = [url_of(path) or path for path in paths]
+        frame = as_native(data, "data", eager_only=True)
+        paths = [] if isinstance(frame, nw.DataFrame) else [url_of(path) or path for path in _paths(data)]
         with plain_errors():
             self.connection = duckdb.connect()
             self.connection.execute(f"SET preserve_insertion_order = {'true' if ordered else 'false'}")
@@ -184,6 +188,9 @@ class Table:
             self.connection.execute("SET autoinstall_known_extensions = false")
             if memory_limit is not None:
                 self.connection.execute(f"SET memory_limit = {SPELLING.label(memory_limit)}")
+            if isinstance(frame, nw.DataFrame):
+                self.relation = self.connection.from_arrow(frame.to_arrow())
+                return
         csv = paths[0].lower().endswith((".csv", ".csv.gz", ".tsv"))
         read = self.connection.read_csv if csv else self.connection.read_parquet
         try:
@@ -243,6 +250,15 @@ class Table:
         return f"one has p_y = {row['s0']} and p_group = {[v for k, v in row.items() if k[0] == 's' and k != 's0']}"
 
 
+def _paths(data: Any) -> list[str]:
+    given = [data] if isinstance(data, str | os.PathLike) else data
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(p, str | os.PathLike) for p in given):
+        raise InputError(
+            f"data must be a path, a glob, several paths, a DuckDB relation or a frame; got {shown(data)}."
+        )
+    return [str(check_path(path, "data")) for path in given]
+
+
 def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
     """Count every row: DuckDB makes the words, with as little to hand over as can be."""
     sums = (["w"] if weighted else []) + [f"w * {name}" if weighted else name for name in tally.payload]
@@ -281,7 +297,7 @@ def plain_errors(*, writes: tuple[Path, Path] | None = None) -> Iterator[None]:
         if "interrupted" in str(error).lower():
             raise KeyboardInterrupt from None
         raise
-    except duckdb.Error as error:
+    except (duckdb.Error, UnicodeError) as error:
         said = str(error).splitlines()[0]
         if writes is not None and isinstance(error, duckdb.IOException) and writes[0].name in said:
             raise write_error(writes[1], _system_error(said)) from None

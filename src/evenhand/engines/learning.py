@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 
 from evenhand import evidence as evidence_kinds
 from evenhand import scores
+from evenhand.arguments import check_choice, check_flag, check_seed
 from evenhand.criteria import Criterion, Intersection, check_tolerance, resolve
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.recount import Decisions, Recount
 from evenhand.engines.schema import FINEST, Columns, Schema
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.evidence import EvidenceName
+from evenhand.export.sql import check_rule
 from evenhand.inputs import FloatArray, Missing
 from evenhand.learn import Setting, read_setting, resolve_search
 from evenhand.rule import Rule
@@ -80,6 +82,7 @@ class Wanted:
 
 def learn_from_aggregate(aggregate: Aggregate, *, provable: bool, **options: Any) -> Rule:
     """Return the best rule for the midpoints; see :meth:`Aggregate.learn_rule`."""
+    check_flag(provable, "provable")
     wanted = Wanted(**options)
     task = _Task(aggregate, wanted)
     rule, bound = task.first()
@@ -126,6 +129,8 @@ def learn_with_recount(
 
 def error_bound(aggregate: Aggregate, rule: Rule, *, evidence: EvidenceName = "labels") -> ErrorBound:
     """Return the error bound of any rule; see :meth:`Aggregate.error_bound`."""
+    check_choice(evidence, "evidence", ("labels", "model", "both"))
+    check_rule(rule)
     if rule.criterion is None or rule.tolerance is None:
         raise InputError("The error bound is that of a rule for a criterion and a tolerance; this one has none.")
     wanted = Wanted(
@@ -139,6 +144,9 @@ class _Task:
     """One aggregate, one criterion: the setting of the midpoints and what can be asked of it."""
 
     def __init__(self, aggregate: Aggregate, wanted: Wanted) -> None:
+        check_choice(wanted.evidence, "evidence", ("labels", "model", "both"))
+        check_choice(wanted.missing, "missing", ("raise", "ignore"))
+        check_seed(wanted.random_state)
         aggregate = aggregate.crossing(resolve(wanted.criterion).intersections)
         self.aggregate, self.wanted = aggregate, wanted
         self.tolerance = check_tolerance(wanted.tolerance)

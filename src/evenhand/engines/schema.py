@@ -15,9 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.arguments import check_text, shown
 from evenhand.criteria import AttributeKey, Intersection
 from evenhand.errors import InputError
-from evenhand.inputs import DEFAULT_ATTRIBUTE, sort_groups
+from evenhand.inputs import DEFAULT_ATTRIBUTE, as_list, sort_groups
 from evenhand.remembered import remember
 from evenhand.scores import SUM_SLACK, by_attribute
 
@@ -297,10 +298,17 @@ def read_attributes(sensitive_features: Any) -> dict[str, str]:
     if isinstance(sensitive_features, str):
         return {sensitive_features: sensitive_features}
     if isinstance(sensitive_features, Mapping):
-        return {str(name): _column(column, "sensitive_features") for name, column in sensitive_features.items()}
-    if isinstance(sensitive_features, Iterable):
-        return {_column(name, "sensitive_features"): name for name in sensitive_features}
-    raise InputError("sensitive_features must be a column's name, several names, or a dict from attributes to names.")
+        return {
+            check_text(name, "An attribute of sensitive_features"): _column(column, "sensitive_features")
+            for name, column in sensitive_features.items()
+        }
+    if isinstance(sensitive_features, Iterable) and not isinstance(sensitive_features, bytes):
+        names = as_list(sensitive_features, "sensitive_features")
+        return {_column(name, "sensitive_features"): name for name in names}
+    raise InputError(
+        "sensitive_features must be a column's name, several names, or a dict from attributes to names; got"
+        f" {shown(sensitive_features)}."
+    )
 
 
 def read_group_columns(
@@ -314,8 +322,14 @@ def read_group_columns(
     if p_group is None:
         p_group = {}
     if not isinstance(p_group, Mapping):
-        raise InputError("p_group must be a dict from groups, or pairs (label, group), to the names of columns.")
+        raise InputError(
+            "p_group must be a dict from groups, or pairs (label, group), to the names of columns; got"
+            f" {shown(p_group)}."
+        )
     if any(isinstance(cells, Mapping) for cells in p_group.values()):
+        odd = next((cells for cells in p_group.values() if not isinstance(cells, Mapping)), None)
+        if odd is not None:
+            raise InputError(f"p_group must have a dict of columns for each attribute; one entry is {shown(odd)}.")
         given = {name: dict(cells) for name, cells in by_attribute(p_group, known, "p_group").items()}
     elif not p_group:
         given = {}
@@ -357,5 +371,5 @@ def _two_labels(cells: Mapping[Any, Any], pos_label: Hashable, name: AttributeKe
 
 def _column(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name:
-        raise InputError(f"{what} must name columns; {name!r} is no name.")
-    return name
+        raise InputError(f"{what} must name columns; {shown(name)} is not a name.")
+    return check_text(name, what)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from evenhand import tables
+from evenhand.arguments import check_label, check_text, is_missing
 from evenhand.criteria import AttributeKey, Criterion, Intersection, check_tolerance
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
@@ -28,7 +29,8 @@ from evenhand.engines.schema import (
 )
 from evenhand.errors import InputError
 from evenhand.evidence import EvidenceName
-from evenhand.inputs import FloatArray, Missing, is_missing, sort_groups
+from evenhand.export.sql import check_rule
+from evenhand.inputs import FloatArray, Missing, sort_groups
 from evenhand.remembered import recall
 from evenhand.rule import Rule
 from evenhand.search import Search
@@ -105,14 +107,15 @@ def find_columns(
     crossed: Iterable[Intersection] = (),
 ) -> Columns:
     """Return where everything is, after looking that it is there."""
-    if not isinstance(p_y, str):
-        raise InputError(f"p_y must name the column of P(Y = positive | x); got {p_y!r}.")
+    check_text(p_y, "p_y", "the name of the column of P(Y = positive | x)")
+    for name, given in (("y", y), ("sample_weight", sample_weight)):
+        if given is not None:
+            check_text(given, name, "the name of a column")
+    check_label(pos_label)
     attributes = read_attributes(sensitive_features)
     scored, cells, classes = read_group_columns(p_group, list(attributes), pos_label, crossed)
     named = [y, *attributes.values(), p_y, *(name for row in cells for name in row), sample_weight]
     for name in dict.fromkeys(name for name in named if name is not None):
-        if not isinstance(name, str):
-            raise InputError(f"Columns are named by text; got {name!r}.")
         times = list(source.names).count(name)
         if times != 1:
             problem = f"no column {name!r}. {tables.nearest(name, source.names)}" if not times else f"{name!r} twice."
@@ -236,13 +239,20 @@ def columns_of_rule(
     rule: Rule, p_y: str | None, p_group: Any
 ) -> tuple[str, dict[AttributeKey, dict[Hashable, str | None]]]:
     """Return the columns that a rule is applied to: those given, else those it was learnt on."""
+    check_rule(rule)
     remembered, entries = recall(rule.learned_from, rule.groups)
     score = remembered if p_y is None else p_y
-    if not isinstance(score, str):
+    if score is None:
         raise InputError("The rule does not say which column holds the probability: give p_y.")
+    check_text(score, "p_y", "the name of a column")
     if p_group is not None:
         crossed = [name for name in rule.groups if isinstance(name, Intersection)]
         scored, cells, _ = read_group_columns(p_group, rule.attributes, rule.classes[1], crossed)
+        given = {entry.attribute: entry.groups for entry in scored}
+        for name in rule.attributes:
+            if given.get(name) != tuple(sort_groups(rule.groups[name])):
+                has = f"has {list(given[name])!r}" if name in given else "has none of them"
+                raise InputError(f"p_group of {name!r} must have the groups {list(rule.groups[name])!r}; it {has}.")
         return score, {
             entry.attribute: dict(zip(places(entry.groups, rule.classes, entry.joint), row, strict=True))
             for entry, row in zip(scored, cells, strict=True)
@@ -267,6 +277,7 @@ def check_columns(names: Sequence[str], cells: dict[AttributeKey, dict[Hashable,
 
 def new_names(rule: Rule, prefix: str, taken: Sequence[str]) -> list[str]:
     """Return the names of the columns that applying a rule adds: decision, fair_margin, flipped, bias_score_1, ..."""
+    check_text(prefix, "prefix")
     scores = [f"bias_score_{k + 1}" for k in range(len(rule.terms))]
     names = [f"{prefix}{name}" for name in ("decision", "fair_margin", "flipped", *scores)]
     for name in names:

@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evenhand.arguments import check_path, shown
 from evenhand.classifier import FairClassifier
 from evenhand.criteria import AttributeKey, display_names
 from evenhand.errors import DisagreementError, InputError
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
+from evenhand.export.sql import check_rule
 from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, read_probabilities
 from evenhand.rule import Rule, class_array
@@ -85,6 +87,8 @@ def rule_to_onnx(
     ...     rule_to_onnx(rule, Path(folder) / "rule.onnx")
     Agreement(rows=10000, margin_difference=0.0)
     """
+    check_rule(rule)
+    check_path(path)
     p, columns = _sample_columns(rule) if p_y is None else _given_columns(rule, p_y, p_group)
     graph = Graph()
     graph.input("p_y", ["rows"])
@@ -144,7 +148,8 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     600
     """
     if not isinstance(fair, FairClassifier):
-        raise InputError(f"classifier_to_onnx is for a FairClassifier; this is a {type(fair).__name__}.")
+        raise InputError(f"classifier_to_onnx is for a FairClassifier; this is {shown(fair)}.")
+    check_path(path)
     if fair.sensitive_at_predict:
         raise InputError(
             "This classifier decides with the sensitive attribute itself, which its ONNX graph would not know:"

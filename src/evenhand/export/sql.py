@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.arguments import check_choice, check_text, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
 from evenhand.scores import by_attribute
@@ -69,8 +70,9 @@ class Dialect:
 
     def name(self, column: str) -> str:
         """Return a quoted identifier."""
-        if not isinstance(column, str) or not column or not _is_text(column):
-            raise InputError(f"{column!r} cannot be the name of a column.")
+        check_text(column, "The name of a column")
+        if not column or not _is_text(column):
+            raise InputError(f"{shown(column)} cannot be the name of a column.")
         if self.forbidden is not None and self.forbidden in column:
             raise InputError(
                 f"The column {column!r} has {self.forbidden!r} in its name, which this dialect replaces by a variable"
@@ -112,9 +114,10 @@ DIALECTS = {
 
 def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output: Output = "decision") -> str:
     """Return the rule as an expression; see :meth:`evenhand.Rule.to_sql`."""
+    check_rule(rule)
     spelling = dialect_of(dialect)
-    if output not in ("decision", "margin"):
-        raise InputError(f"output must be 'decision' or 'margin'; got {output!r}.")
+    check_choice(output, "output", ("decision", "margin"))
+    check_text(p_y, "p_y", "the name of a column")
     cells = group_cells(rule, p_group, spelling)
     margin = fair_margin(rule, spelling.name(p_y), cells, spelling)
     if output == "margin":
@@ -136,6 +139,15 @@ def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output:
     return f"CASE {decided('0', '1', margin)} {decided(low, high, at_the_edge)} END"
 
 
+def check_rule(rule: Any, name: str = "rule") -> Rule:
+    """Return a rule, or raise."""
+    from evenhand.rule import Rule
+
+    if not isinstance(rule, Rule):
+        raise InputError(f"{name} must be a Rule, such as learn_rule returns; got {shown(rule)}.")
+    return rule
+
+
 def to_the_edge(text: str, spelling: Dialect) -> str:
     """Return a probability as Python reads it: what rounding took over the edge of [0, 1] is set to it."""
     zero, one, low, high = map(spelling.literal, (0.0, 1.0, -EDGE_SLACK, 1.0 + EDGE_SLACK))
@@ -146,8 +158,8 @@ def to_the_edge(text: str, spelling: Dialect) -> str:
 
 def dialect_of(name: str) -> Dialect:
     """Return a dialect by name."""
-    if name not in DIALECTS:
-        raise InputError(f"Unknown dialect {name!r}: use one of {sorted(DIALECTS)!r}.")
+    if not isinstance(name, str) or name not in DIALECTS:
+        raise InputError(f"Unknown dialect {shown(name)}: use one of {sorted(DIALECTS)!r}.")
     return DIALECTS[name]
 
 
@@ -193,6 +205,8 @@ def group_columns(rule: Rule, p_group: Any) -> dict[AttributeKey, Texts]:
     for name in rule.attributes:
         if name not in given:
             raise InputError(f"p_group has no columns for the attribute {name!r}.")
+        if not isinstance(given[name], Mapping):
+            raise InputError(f"p_group of {name!r} must be a dict of columns by group; got {shown(given[name])}.")
         cells = dict(given[name])
         groups: list[Hashable] = list(rule.groups[name])
         pairs: list[Hashable] = [(label, group) for label in rule.classes for group in groups]
@@ -201,8 +215,11 @@ def group_columns(rule: Rule, p_group: Any) -> dict[AttributeKey, Texts]:
         if set(cells) != set(wanted):
             raise InputError(f"p_group of {name!r} must have a column for each of {wanted!r}; it has {list(cells)!r}.")
         columns = [cells[key] for key in wanted]
-        if columns.count(None) > 1:
-            raise InputError(f"p_group of {name!r} may have one column that is None, not {columns.count(None)}.")
+        if sum(column is None for column in columns) > 1:
+            raise InputError(f"p_group of {name!r} may have one column that is None, not several.")
+        for column in columns:
+            if column is not None:
+                check_text(column, f"Each column of p_group of {name!r}", "the name of a column")
         names = np.array(columns, dtype=object)
         found[name] = names.reshape(2, -1) if joint else names
     return found

@@ -17,8 +17,10 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from evenhand.arguments import check_path, shown
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError, ModelFormatError, UntrustedTypesError
 from evenhand.files import local_path, whole_or_nothing
+from evenhand.inputs import as_list
 from evenhand.io.allowed import ALLOWED, DENIED
 from evenhand.io.archive import Archive, pack, skops_io
 from evenhand.io.parts import put_back, set_aside
@@ -60,6 +62,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     sio = skops_io()
+    check_path(path)
     if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
         raise InputError(
             f"evenhand.io.save is for the estimators of evenhand; this is a {type(estimator).__name__}."
@@ -118,7 +121,8 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
         The file is not one that :func:`save` wrote, is damaged, or is of a newer version.
     """
     skops_io()
-    names = [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in trusted]
+    path = check_path(path)
+    names = _names_of(trusted)
     try:
         return _read(local_path(path), names)
     except EvenhandError:
@@ -127,6 +131,14 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
         raise ModelFormatError(f"{path} asks for more memory than there is.") from None
     except Exception as error:
         raise ModelFormatError(f"{path} is damaged: {_short(error) or type(error).__name__}.") from error
+
+
+def _names_of(trusted: Any) -> list[str]:
+    several = isinstance(trusted, Iterable) and not isinstance(trusted, str | bytes)
+    names: list[Any] = as_list(trusted, "trusted") if several else [None]
+    if not all(isinstance(name, str | type) for name in names):
+        raise InputError(f"trusted must be a list of types or of their full names; got {shown(trusted)}.")
+    return [name if isinstance(name, str) else f"{name.__module__}.{name.__qualname__}" for name in names]
 
 
 def _check_readable(path: Path, trusted: Iterable[str], kind: str) -> None:

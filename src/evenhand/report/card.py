@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
+from evenhand.arguments import check_text, shown
+from evenhand.classifier import FairClassifier
 from evenhand.criteria import display_names
 from evenhand.errors import InputError
+from evenhand.export.sql import check_rule
 from evenhand.report.summarize import summarize
 from evenhand.rule import Rule
 from evenhand.text import printable
-
-if TYPE_CHECKING:
-    from evenhand.classifier import FairClassifier
 
 SCHEMA = "evenhand-card/1"
 UNSAID = "*Not said. Whoever uses this should write here who is decided about, by whom, and what follows.*"
@@ -81,6 +82,10 @@ def model_card(
     >>> text.splitlines()[0], "## Before and after" in text
     ('# Model card', True)
     """
+    if not isinstance(fair, FairClassifier):
+        raise InputError(f"fair must be a fitted FairClassifier; got {shown(fair)}.")
+    check_is_fitted(fair, "rule_")
+    _check_texts(purpose, data, caveats)
     positive = fair.rule_.classes[1]
     if X is None:
         held = fair.held_out_
@@ -129,11 +134,22 @@ def rule_card(
     The rows are given as to :func:`evenhand.report.summarize`, which takes the further options; the others are
     those of :func:`model_card`.
     """
+    check_rule(rule)
+    _check_texts(purpose, data, caveats)
     options = {"pos_label": rule.classes[1], **options}
-    report = summarize(
-        y, sensitive_features, p_y, p_group, rule, tolerance=rule.tolerance or 0.0, title=title, **options
-    )
+    options = {"tolerance": rule.tolerance or 0.0, **options}
+    report = summarize(y, sensitive_features, p_y, p_group, rule, title=title, **options)
     return render_card(summarize_card(rule, report, purpose=purpose, data=data, caveats=caveats))
+
+
+def _check_texts(purpose: Any, data: Any, caveats: Any) -> None:
+    for name, text in (("purpose", purpose), ("data", data)):
+        if text is not None:
+            check_text(text, name)
+    if not isinstance(caveats, list | tuple):
+        raise InputError(f"caveats must be a list of texts; got {shown(caveats)}.")
+    for caveat in caveats:
+        check_text(caveat, "Each of caveats")
 
 
 def summarize_card(

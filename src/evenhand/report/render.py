@@ -15,10 +15,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from evenhand.errors import MissingExtraError
+from evenhand.arguments import check_path, shown
+from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, write_text
 from evenhand.report import charts
+from evenhand.report.summarize import SCHEMA
 
+KEYS = frozenset(
+    {
+        "schema", "title", "rows", "weighted", "held_out", "confidence", "tolerance", "labels", "criteria",
+        "attributes", "base", "steps", "chosen", "unreachable", "bias", "calibration", "counts", "unknown_rows",
+        "provenance",
+    }
+)  # fmt: skip
 RATES = {
     "selection_rate": ("Selection rate", "how often a decision is positive"),
     "true_positive_rate": ("True positive rate", "how often, among rows whose label is positive"),
@@ -74,6 +83,8 @@ def render_html(summary: Mapping[str, Any]) -> str:
         "short_term": charts.short_term,
         "words": words,
     }
+    if not isinstance(summary, Mapping) or not summary.keys() >= KEYS or str(summary["schema"]) != SCHEMA:
+        raise InputError(f"summary must be what evenhand.report.summarize returned; got {shown(summary)}.")
     clean = _without_control_characters(summary)
     scales = _scales(clean)
     steps = [_changing(clean, step, scales) for step in clean["steps"]]
@@ -96,6 +107,7 @@ def render_html(summary: Mapping[str, Any]) -> str:
 
 def write_report(summary: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Write a summary as an HTML file, whole or not at all, and return its path."""
+    check_path(path)
     target = local_path(path, write=True)
     write_text(target, render_html(summary))
     return target

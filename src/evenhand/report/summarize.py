@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
 from evenhand._version import __version__
+from evenhand.arguments import check_flag, check_seed, check_text, shown
 from evenhand.audit import AttributeAudit, Audit, Estimate, GroupAudit, Verdict, audit
 from evenhand.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.errors import InputError
@@ -21,6 +22,7 @@ from evenhand.inputs import (
     Attribute,
     FloatArray,
     Missing,
+    as_column,
     cross_attributes,
     group_texts,
     joined,
@@ -29,6 +31,7 @@ from evenhand.inputs import (
     read_sensitive,
     read_weights,
 )
+from evenhand.intervals import check_confidence
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.bias import picture_bias
 from evenhand.report.calibration import reliability
@@ -139,6 +142,12 @@ def summarize(
     >>> summary["criteria"], summary["chosen"], summary["steps"][0]["flipped"] > 0
     (['equalized_odds'], 0, True)
     """
+    check_text(title, "title")
+    check_flag(held_out, "held_out")
+    check_seed(random_state)
+    tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
+    if not isinstance(provenance, Mapping | None):
+        raise InputError(f"provenance must be a dict of what to show, or None; got {shown(provenance)}.")
     points = _points(rules)
     if points and criterion is None:
         criterion = points[0][1].criterion
@@ -221,6 +230,8 @@ def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
         return []
     if isinstance(rules, Rule):
         return [(0.0 if rules.tolerance is None else rules.tolerance, rules)]
+    if not isinstance(rules, Frontier):
+        raise InputError(f"rules must be a Rule, a Frontier or None; got {shown(rules)}.")
     if not len(rules):
         raise InputError("This frontier has no rule: no tolerance that was asked for can be met.")
     return [(point.tolerance, point.rule) for point in rules]
@@ -261,7 +272,7 @@ class _Rows:
         self.classes: tuple[Hashable, Hashable] | None = None
         if y is not None:
             self.positive, self.classes = read_labels(y, pos_label)
-        values = np.asarray(p_y)
+        values = as_column(p_y, "p_y")
         self.is_score = scored or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
         self.p_y = read_probabilities(p_y, "p_y", shape=(None,)) if self.is_score else np.zeros(len(values))
         self.p_group = p_group

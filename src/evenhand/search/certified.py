@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.arguments import is_number, is_whole, shown
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, is_number, is_whole_number
+from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
 from evenhand.search._compiling import notice_of_compilation
 from evenhand.search.coincidence import share_planes
@@ -107,15 +108,15 @@ class Certified:
 
     def __post_init__(self) -> None:
         if not is_number(self.gap) or not self.gap >= 0.0:
-            raise InputError(f"Certified needs a gap that is a number and not negative; got {self.gap!r}.")
+            raise InputError(f"Certified needs a gap that is a number and not negative; got {shown(self.gap)}.")
         for name in ("max_nodes", "max_visits", "n_jobs"):
             value = getattr(self, name)
-            if value is not None and not (is_whole_number(value) and value >= 1):
-                raise InputError(f"Certified needs {name} to be a whole number above 0, or None; got {value!r}.")
+            if value is not None and not (is_whole(value) and value >= 1):
+                raise InputError(f"Certified needs {name} to be a whole number above 0, or None; got {shown(value)}.")
         limit = self.max_seconds
         fine = limit == "auto" if isinstance(limit, str) else limit is None or (is_number(limit) and limit > 0.0)
         if not fine:
-            raise InputError(f"max_seconds is a number above 0, None or 'auto'; got {limit!r}.")
+            raise InputError(f"max_seconds is a number above 0, None or 'auto'; got {shown(limit)}.")
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule for each step of the bounds, and how good any other could be."""

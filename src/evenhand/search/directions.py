@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.errors import InputError
+from evenhand.arguments import check_whole
 from evenhand.inputs import FloatArray
 from evenhand.search.problem import NoRule, Problem, Solution
 from evenhand.search.sweep import Best, settled, sweep_rows
@@ -31,8 +31,7 @@ class Directions:
     n: int = 360
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise InputError(f"Directions needs at least one direction; got n={self.n!r}.")
+        check_whole(self.n, "n (the number of directions)", at_least=1)
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule found along the rays, for each step of the bounds."""

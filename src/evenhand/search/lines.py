@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.arguments import check_whole
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
@@ -44,8 +45,8 @@ class Lines:
     m: int | None = None
 
     def __post_init__(self) -> None:
-        if self.m is not None and self.m < 1:
-            raise InputError(f"Lines needs at least one line; got m={self.m!r}.")
+        if self.m is not None:
+            check_whole(self.m, "m (the number of lines)", at_least=1)
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule found on the lines, for each step of the bounds."""

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.arguments import is_number, shown
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, is_number
+from evenhand.inputs import FloatArray
 from evenhand.search.augmented import ITERATIONS, VISITS_A_CALL, Lagrangian, SmoothSums, Stages, follow, minimise
 from evenhand.search.directions import Directions
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution, conclude
@@ -120,7 +121,7 @@ class Smoothed:
 
     def __post_init__(self) -> None:
         if self.max_work is not None and not (is_number(self.max_work) and self.max_work > 0):
-            raise InputError(f"Smoothed needs max_work above 0, in row visits, or None; got {self.max_work!r}.")
+            raise InputError(f"Smoothed needs max_work above 0, in row visits, or None; got {shown(self.max_work)}.")
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule found for each step of the bounds; where there is none, how near one came."""
