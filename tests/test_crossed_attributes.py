@@ -193,7 +193,7 @@ def test_the_model_as_evidence_knows_crossed_attributes_by_type():
         rule = eh.learn_rule(None, None, p_y, {key: p_group[CROSSED]}, groups={key: cells}, **options)
         assert rule.groups == {CROSSED: tuple(cells)}
     with pytest.raises(InputError, match="groups must list the groups of Intersection"):
-        eh.learn_rule(None, None, p_y, {NAME: p_group[CROSSED]}, groups={NAME: "abcd"}, **options)
+        eh.learn_rule(None, None, p_y, {NAME: p_group[CROSSED]}, groups={NAME: list("abcd")}, **options)
     with pytest.raises(InputError, match="only crossed ones"):
         eh.learn_rule(
             None, None, p_y, {CROSSED: p_group[CROSSED]}, groups={CROSSED: cells}, evidence="model", tolerance=0.1

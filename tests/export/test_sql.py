@@ -123,8 +123,8 @@ def test_every_dialect_quotes_a_hostile_name(dialect):
         ({"p_group": {"race": {"a": "b"}}}, "no columns for the attribute 'sex'"),
         ({"p_y": ""}, "cannot be the name"),
         ({"p_y": "a\x00b"}, "cannot be the name"),
-        ({"p_y": "half a pair \ud800"}, "cannot be the name"),
-        ({"p_y": 3}, "cannot be the name"),
+        ({"p_y": "half a pair \ud800"}, "cannot be written in UTF-8"),
+        ({"p_y": 3}, "must be the name"),
         ({"p_y": "${env:HOME}", "dialect": "spark"}, "rename the column"),
     ],
 )
@@ -171,5 +171,5 @@ def test_postgres_literals_do_not_depend_on_its_settings():
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("label", ["a\x00b", "half a pair \ud800", float("nan"), float("inf"), None, b"yes", (1, 2)])
 def test_labels_that_no_engine_can_hold_are_refused(dialect, label):
-    with pytest.raises(InputError, match="cannot be written in SQL"):
+    with pytest.raises(InputError, match="cannot be written in SQL|must be one label"):
         decide_by(["no", label], dialect)
