@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import duckdb
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -284,3 +285,19 @@ def test_batches_that_can_be_read_once_are_learnt_from_their_counts(rows):
 
 def scores(table):
     return table["p"].to_numpy(), np.column_stack([table["f"].to_numpy(), 1 - table["f"].to_numpy()])
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars"])
+def test_duckdb_reads_frames_that_are_in_memory(kind, rows):
+    frame = {"pyarrow": rows, "pandas": rows.to_pandas(), "polars": polars.from_arrow(rows)}[kind]
+    rule = duck.learn_rule(frame, **DP, tolerance=0.05)
+    assert rule == duck.learn_rule(duckdb.connect().from_arrow(rows), **DP, tolerance=0.05)
+    decided = read(duck.apply(rule, frame))
+    assert decided["decision"].to_pylist() == read(arrow.apply(rule, rows))["decision"].to_pylist()
+
+
+def test_groups_that_the_rule_does_not_have_are_refused_when_it_is_applied(engine, rows):
+    module, hand = engine
+    rule = module.learn_rule(hand(rows), **DP, tolerance=0.1)
+    with pytest.raises(InputError, match="must have the groups"):
+        module.apply(rule, hand(rows), p_group={"F": "f", "X": None})
