@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import duckdb
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -366,3 +367,19 @@ def test_batches_that_say_otherwise_which_columns_may_be_empty_are_read(first):
     empty = rows.set_column(0, rows.field(0), pa.nulls(len(rows), rows.field(0).type))
     with pytest.raises(InputError, match="same columns"):
         arrow.apply(rule, [strict.to_batches()[0], empty.to_batches()[0]]).read_all()
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars"])
+def test_duckdb_reads_frames_that_are_in_memory(kind, rows):
+    frame = {"pyarrow": rows, "pandas": rows.to_pandas(), "polars": polars.from_arrow(rows)}[kind]
+    rule = duck.learn_rule(frame, **DP, tolerance=0.05)
+    assert rule == duck.learn_rule(duckdb.connect().from_arrow(rows), **DP, tolerance=0.05)
+    decided = read(duck.apply(rule, frame))
+    assert decided["decision"].to_pylist() == read(arrow.apply(rule, rows))["decision"].to_pylist()
+
+
+def test_groups_that_the_rule_does_not_have_are_refused_when_it_is_applied(engine, rows):
+    module, hand = engine
+    rule = module.learn_rule(hand(rows), **DP, tolerance=0.1)
+    with pytest.raises(InputError, match="must have the groups"):
+        module.apply(rule, hand(rows), p_group={"F": "f", "X": None})

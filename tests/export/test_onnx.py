@@ -308,7 +308,7 @@ def test_what_cannot_be_exported_is_refused_with_the_reason(data, tmp_path):
     ).fit(data.X, data.y, sensitive_features=data.group)
     with pytest.raises(InputError, match=r"skl2onnx cannot convert|one ONNX graph|cannot run"):
         classifier_to_onnx(both, path, data.X)
-    strange = eh.Rule.from_criterion("dp", groups={"s": "ab"}, priors=[0.5, 0.5], z=[0.1], classes=(0, "yes"))
+    strange = eh.Rule.from_criterion("dp", groups={"s": ["a", "b"]}, priors=[0.5, 0.5], z=[0.1], classes=(0, "yes"))
     with pytest.raises(InputError, match="ONNX cannot hold the labels"):
         rule_to_onnx(strange, path)
     assert list(tmp_path.iterdir()) == []
@@ -316,7 +316,7 @@ def test_what_cannot_be_exported_is_refused_with_the_reason(data, tmp_path):
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_without_its_extra_one_sentence_says_what_to_install(package, tmp_path, monkeypatch):
-    rule = eh.Rule.from_criterion("dp", groups={"s": "ab"}, priors=[0.5, 0.5], z=[0.1])
+    rule = eh.Rule.from_criterion("dp", groups={"s": ["a", "b"]}, priors=[0.5, 0.5], z=[0.1])
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"needs {package}: pip install 'evenhand\[onnx\]'"):
         rule_to_onnx(rule, tmp_path / "rule.onnx")

@@ -112,7 +112,7 @@ def test_crossed_groups_are_no_pairs_of_label_and_group():
     crossed = eh.Intersection("sex", "race")
     groups = [(s, r) for s in "FM" for r in "ab"]
     rule = eh.Rule.from_criterion(
-        eh.DemographicParity(attribute=crossed), groups={"sex": "FM", "race": "ab", crossed.name: groups},
+        eh.DemographicParity(attribute=crossed), groups={"sex": ["F", "M"], "race": ["a", "b"], crossed.name: groups},
         priors={"sex": [0.5, 0.5], "race": [0.5, 0.5], crossed.name: [0.25] * 4}, z=[0.1, 0.2, 0.3],
     )  # fmt: skip
     rng = np.random.default_rng(0)

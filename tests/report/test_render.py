@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from evenhand.errors import InputError
 from evenhand.frontier import Frontier, FrontierPoint
 from evenhand.learn import learn_rule
 from evenhand.report import render_html, summarize, write_report
@@ -109,7 +110,7 @@ def test_a_report_is_written_whole(summary, tmp_path):
     path = write_report(summary, tmp_path / "report.html")
     assert path.read_text(encoding="utf-8") == render_html(summary)
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
-    with pytest.raises(KeyError):
+    with pytest.raises(InputError, match="summary must be what"):
         write_report({"steps": []}, tmp_path / "other.html")
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
 

@@ -20,7 +20,7 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 def check_level(level: int, max_cells: int) -> None:
     """Raise :class:`InputError` where a level or a limit of cells is not one."""
-    check_whole(level, "level (scores are counted in steps of 2^-level)", at_least=COARSEST, at_most=FINEST)
+    check_whole(level, "level", at_least=COARSEST, at_most=FINEST)
     check_whole(max_cells, "max_cells", at_least=16)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from evenhand import tables
-from evenhand.arguments import check_label, check_text, is_missing
+from evenhand.arguments import check_label, check_text, is_missing, shown
 from evenhand.criteria import AttributeKey, Criterion, Intersection, check_tolerance
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
@@ -107,7 +107,8 @@ def find_columns(
     crossed: Iterable[Intersection] = (),
 ) -> Columns:
     """Return where everything is, after looking that it is there."""
-    check_text(p_y, "p_y", "the name of the column of P(Y = positive | x)")
+    if not isinstance(p_y, str):
+        raise InputError(f"p_y must name the column of P(Y = positive | x); got {shown(p_y)}.")
     for name, given in (("y", y), ("sample_weight", sample_weight)):
         if given is not None:
             check_text(given, name, "the name of a column")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand import scores
 from evenhand._version import __version__
-from evenhand.arguments import check_flag, check_seed, check_text, shown
+from evenhand.arguments import check_flag, check_seed, shown
 from evenhand.audit import AttributeAudit, Audit, Estimate, GroupAudit, Verdict, audit
 from evenhand.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.errors import InputError
@@ -142,7 +142,8 @@ def summarize(
     >>> summary["criteria"], summary["chosen"], summary["steps"][0]["flipped"] > 0
     (['equalized_odds'], 0, True)
     """
-    check_text(title, "title")
+    if not isinstance(title, str):
+        raise InputError(f"title must be text; got {shown(title)}.")
     check_flag(held_out, "held_out")
     check_seed(random_state)
     tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
