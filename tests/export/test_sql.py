@@ -171,5 +171,5 @@ def test_postgres_literals_do_not_depend_on_its_settings():
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("label", ["a\x00b", "half a pair \ud800", float("nan"), float("inf"), None, b"yes", (1, 2)])
 def test_labels_that_no_engine_can_hold_are_refused(dialect, label):
-    with pytest.raises(InputError, match="cannot be written in SQL|must be one label"):
+    with pytest.raises(InputError, match=r"cannot be written in SQL|must be one label"):
         decide_by(["no", label], dialect)
