@@ -530,3 +530,15 @@ def test_weighted_shares_of_certain_events_are_not_above_one(seed, evidence):
 def test_given_priors_that_sum_to_a_little_more_than_one_are_not_above_one():
     priors = event_priors([[0.505], [0.5]], [Event("sex", "F")], {"sex": ("F",)})
     assert priors.tolist() == [1.0]
+
+
+def test_an_unproven_rule_comes_with_what_the_model_expects_of_the_best_one():
+    y, a, p, joint = draw(3, 3_000, 6)
+    rule = eh.learn_rule(y, a, p, joint, criterion="dp", tolerance=0.1, search=eh.Certified(max_visits=15_000_000))
+    solution = rule.solution_
+    assert solution.status in ("gap", "found")
+    assert solution.stopped == "work"
+    assert solution.expected_optimum == pytest.approx(solution.utility, abs=0.03)
+    assert eh.Rule.from_json(rule.to_json()).solution_ == solution
+    y, a, p, joint = draw(3, 300)
+    assert eh.learn_rule(y, a, p, joint, criterion="dp", tolerance=0.1).solution_.expected_optimum is None

@@ -74,6 +74,12 @@ def counted(
     return Evidence(gain, shares, offset, priors)
 
 
+def expected_offset(weights: FloatArray, p_y: FloatArray, costs: Costs) -> float:
+    """Return the expected utility of deciding 0 throughout."""
+    unlike = (1.0 - p_y) if costs == (1.0, 1.0) else -costs[1] * p_y
+    return float(weights @ unlike / weights.sum())
+
+
 def expected(
     margins: FloatArray, posteriors: FloatArray, weights: FloatArray, p_y: FloatArray, costs: Costs
 ) -> Evidence:
@@ -83,8 +89,7 @@ def expected(
     empty = np.flatnonzero(mass <= 0.0)
     if empty.size:
         raise InputError(f"The model gives no row any probability of event {empty[0]}: its rate cannot be expected.")
-    unlike = (1.0 - p_y) if costs == (1.0, 1.0) else -costs[1] * p_y
-    offset = float(weights @ unlike / total)
+    offset = expected_offset(weights, p_y, costs)
     # The two sums add the rows in different orders, so that a certain event's share may be above 1 by rounding.
     priors = np.minimum(mass / total, 1.0)
     return Evidence(margins * weights / total, posteriors * weights[:, None] / mass, offset, priors)

@@ -38,9 +38,11 @@ from evenhand.rule import Rule, Term, event_priors, term_name
 from evenhand.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed, Solution
 from evenhand.search.closest import loosening, nearest_miss
+from evenhand.search.dual import solve_linear_program
 from evenhand.search.problem import FEASIBILITY_SLACK
 
 MARGIN_ROUNDING = 2.0**-46
+ROWS_FOR_EXPECTATION = 4_000
 _SEARCHES: dict[str, Any] = {
     "certified": Certified, "directions": Directions, "lines": Lines, "dual": Dual, "smoothed": Smoothed,
 }  # fmt: skip
@@ -180,6 +182,8 @@ def answer_ladder(
                 raise _infeasible(setting, problem, step, tolerance, result, plug_in=isinstance(solver, Dual))
             answers.append((tolerance, result))
         else:
+            if len(ladder) == 1 and result.status in ("gap", "found"):
+                result = dataclasses.replace(result, expected_optimum=setting.expected_optimum(problem))
             answers.append((tolerance, setting.rule(problem, result, tolerance, step)))
     return answers
 
@@ -224,6 +228,20 @@ class Setting:
             np.where(tied, 0.0, self.margins), self.contrasts, self.evidence.gain, self.evidence.shares @ matrix.T,
             lower, upper, self.evidence.offset, self.system.mixing, self.weights / self.weights.sum(), self.decide,
         )  # fmt: skip
+
+    def expected_optimum(self, problem: Problem) -> float | None:
+        """Return what the best decisions are expected to be worth if the probabilities are right, from some rows."""
+        some = slice(None, None, max(1, len(self.p_y) // ROWS_FOR_EXPECTATION))
+        weight = self.weights[some] / self.weights[some].sum()
+        found = solve_linear_program(
+            dataclasses.replace(
+                problem, margin=problem.margin[some], contrasts=problem.contrasts[some], gain=problem.gain[some],
+                effects=problem.effects[some], weight=weight, decider=None,
+            )
+        )  # fmt: skip
+        if found is None:
+            return None
+        return evidence_kinds.expected_offset(weight, self.p_y[some], self.costs) + found.value
 
     def decide(self, z: FloatArray) -> NDArray[np.bool_]:
         """Return the decisions of the rule z on these rows: the search and the rule evaluate the same expression."""

@@ -30,7 +30,7 @@ _DECISION = (
     "positive iff false_negative * p - false_positive * (1 - p) - sum over events of weight * p(event | x) / prior > 0"
 )
 # How a search went on a machine is not part of the rule.
-_NOT_WRITTEN = {"seconds", "stopped"}
+_NOT_WRITTEN = {"seconds", "stopped", "expected_optimum"}
 
 
 def write(rule: Rule) -> str:

@@ -177,6 +177,10 @@ class Solution:
     stopped : str or None
         What ended the search before its proof: "work", "nodes" or "time"; None where it ended by itself. Not written to
         JSON.
+    expected_optimum : float or None
+        An estimate, no bound: the utility that Theorem 1 expects of the best decisions if the model's probabilities are
+        right (the linear program of Lemma 1, on some of the rows). ``learn_rule`` gives it where nothing better was
+        proven; None otherwise. Not written to JSON.
     """
 
     z: tuple[float, ...]
@@ -187,6 +191,7 @@ class Solution:
     nodes: int
     seconds: float = field(default=0.0, compare=False)
     stopped: str | None = field(default=None, compare=False)
+    expected_optimum: float | None = field(default=None, compare=False)
 
     @property
     def gap(self) -> float:
