@@ -30,12 +30,12 @@ from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution
 from evenhand.search.sweep import Best, sweep_line
 
 # Work, in row visits. A call costs something for few rows too, and a sweep sorts its rows.
-WORK, WORK_A_ROW, WORK_A_STEP = 70e6, 200.0, 0.12
+WORK, WORK_A_ROW, WORK_A_STEP = 80e6, 200.0, 0.12
 VISITS_A_SWEPT_ROW = 6
 SHARE_FOR_STARTS = 0.5
 
 ROWS_OF_A_SAMPLE, ROWS_OF_A_STRATUM = 20_000, 100
-MOST_ROWS_FOR_LINES, ROWS_FOR_LINES, RAYS, LINES_ON_ALL_ROWS = 3_000, 2_000, 360, 24
+MOST_ROWS_FOR_LINES, ROWS_FOR_LINES, RAYS, LINES_ON_ALL_ROWS = 3_000, 1_500, 360, 12
 
 # tau in units of a typical margin: from, to, number of stages.
 COLD, MILD, WARM, LAST = (0.3, 0.003, 8), (0.1, 0.003, 6), (0.03, 0.003, 3), (0.01, 0.003, 2)
@@ -353,7 +353,7 @@ class _Run:
         """Search all steps: a few of them from many starts, the others from those; then polish until fruitless."""
         steps = len(self.problem.lower)
         anchors = np.unique(np.linspace(0, steps - 1, min(steps, ANCHORS)).round().astype(int))[::-1]
-        starts = [*starts, *self._sweep_lines(lines, anchors)]
+        on_lines = self._sweep_lines(lines, anchors)
         for z in starts:
             self.offer(z)
         until = self.work + SHARE_FOR_STARTS * (max_work - self.work)
@@ -364,6 +364,12 @@ class _Run:
             if self.work < until:
                 self.descend(step, self.current(min(step + 1, steps - 1)), LAST, PENALTIES[1])
         self._improve(max_work, BOX_ROWS)
+        # Last, because the search goes on from what is known, and rules on these lines are seldom near the best.
+        known = self.best.utility.copy()
+        for z in on_lines:
+            self.offer(z)
+        for step in map(int, np.flatnonzero(self.best.utility > known)):
+            self.polish(step, BOX_ROWS)
 
     def _search_from_afar(self, step: int, starts: Sequence[FloatArray], until: float) -> None:
         zero = np.zeros(self.problem.dimension)
