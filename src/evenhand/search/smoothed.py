@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,17 +27,16 @@ from evenhand.arguments import is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search.augmented import ITERATIONS, VISITS_A_CALL, Lagrangian, SmoothSums, Stages, follow, minimise
-from evenhand.search.directions import Directions
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best, settled, sweep_line
 
 # Work, in row visits. A call costs something for few rows too, and a sweep sorts its rows.
-WORK, WORK_A_ROW, WORK_A_STEP = 60e6, 200.0, 0.12
+WORK, WORK_A_ROW, WORK_A_STEP = 80e6, 200.0, 0.12
 VISITS_A_SWEPT_ROW = 6
 SHARE_FOR_STARTS = 0.5
 
 ROWS_OF_A_SAMPLE, ROWS_OF_A_STRATUM = 20_000, 100
-ROWS_FOR_RAYS, RAYS = 2_500, 360
+MOST_ROWS_FOR_LINES, ROWS_FOR_LINES, RAYS, LINES_ON_ALL_ROWS = 3_000, 1_500, 360, 12
 
 # tau in units of a typical margin: from, to, number of stages.
 COLD, MILD, WARM, LAST = (0.3, 0.003, 8), (0.1, 0.003, 6), (0.03, 0.003, 3), (0.01, 0.003, 2)
@@ -178,15 +177,15 @@ def smoothed_search(
     if problem.dimension == 1:
         run.sweep_the_line()
     elif problem.dimension > 1 and n > 0:
-        rays = _rays(scaled, seed)
+        lines = _lines_through_zero(problem.dimension, seed) * scaled.stretch
         if n > ROWS_OF_A_SAMPLE:
             sample = _Run(_stratified_sample(scaled.problem, ROWS_OF_A_SAMPLE, run.rng), run.rng, patience)
             sample.offer_zero()
-            sample.search([*inner, *rays], min(0.5 * max_work, WORK * (1.0 + WORK_A_STEP * (steps - 1))))
+            sample.search(inner, lines, min(0.5 * max_work, WORK * (1.0 + WORK_A_STEP * (steps - 1))))
             run.work = sample.work
-            run.continue_from(sample, [*inner, *rays], max_work)
+            run.continue_from(sample, inner, max_work)
         else:
-            run.search([*inner, *rays], max_work)
+            run.search(inner, lines, max_work)
     _take_over(scaled, run, best)
     return Smoothing(
         run.multipliers * scaled.utility_scale, run.excess.copy(), scaled.outward(run.nearest), int(run.work)
@@ -215,7 +214,6 @@ class _Scaled:
     """A problem whose margins, contrasts and gains are of size 1. Factors are powers of two: nothing is rounded."""
 
     problem: Problem
-    original: Problem
     stretch: FloatArray
     margin_scale: float
     utility_scale: float
@@ -230,7 +228,7 @@ class _Scaled:
             problem.margin / margin_scale, problem.contrasts / stretch, problem.gain / utility_scale, problem.effects,
             problem.lower, problem.upper, problem.offset / utility_scale, problem.mixing * stretch, problem.weight,
         )  # fmt: skip
-        return cls(scaled, problem, stretch, margin_scale, utility_scale)
+        return cls(scaled, stretch, margin_scale, utility_scale)
 
     def inward(self, z: FloatArray) -> FloatArray:
         """Return the scaled problem's z of a rule of the original."""
@@ -358,13 +356,14 @@ class _Run:
         lower, upper = _drawn_in(problem.lower[step], problem.upper[step], share)
         return follow(Lagrangian(*self._model, lower, upper, PENALTIES[0]), z, stages)
 
-    def search(self, starts: Sequence[FloatArray], max_work: float) -> None:
+    def search(self, starts: Sequence[FloatArray], lines: FloatArray, max_work: float) -> None:
         """Search all steps: a few of them from many starts, the others from those; then polish until fruitless."""
         steps = len(self.problem.lower)
+        anchors = np.unique(np.linspace(0, steps - 1, min(steps, ANCHORS)).round().astype(int))[::-1]
+        on_lines = self._sweep_lines(lines, anchors)
         for z in starts:
             self.offer(z)
         until = self.work + SHARE_FOR_STARTS * (max_work - self.work)
-        anchors = np.unique(np.linspace(0, steps - 1, min(steps, ANCHORS)).round().astype(int))[::-1]
         for anchor in anchors:
             share = (until - self.work) / max(1, int((anchors <= anchor).sum()))
             self._search_from_afar(int(anchor), starts, self.work + share)
@@ -372,6 +371,12 @@ class _Run:
             if self.work < until:
                 self.descend(step, self.current(min(step + 1, steps - 1)), LAST, PENALTIES[1])
         self._improve(max_work, BOX_ROWS)
+        # Last, because the search goes on from what is known, and rules on these lines are seldom near the best.
+        known = self.best.utility.copy()
+        for z in on_lines:
+            self.offer(z)
+        for step in map(int, np.flatnonzero(self.best.utility > known)):
+            self.polish(step, BOX_ROWS)
 
     def _search_from_afar(self, step: int, starts: Sequence[FloatArray], until: float) -> None:
         zero = np.zeros(self.problem.dimension)
@@ -412,7 +417,27 @@ class _Run:
         for z in (*found.z[np.isfinite(found.utility)], found.closest_z):
             if z is not None:
                 self.offer(z)
-        self._extra_work += VISITS_A_SWEPT_ROW * len(self.problem.margin)
+        self._extra_work += _visits_of_a_sweep(self.problem.table)
+
+    def _sweep_lines(self, lines: FloatArray, anchors: NDArray[np.intp]) -> list[FloatArray]:
+        """Return the best rules on lines through z = 0, of many rows only those that look best on a sample."""
+        problem, zero = self.problem, np.zeros(self.problem.dimension)
+        if len(problem.margin) > MOST_ROWS_FOR_LINES:
+            sample = _stratified_sample(problem, ROWS_FOR_LINES, self.rng)
+            table, ranks = sample.table, np.empty((len(lines), len(anchors)))
+            for rank, direction in zip(ranks, lines, strict=True):
+                alone = Best.none(sample)
+                sweep_line(sample, table, zero, direction, alone)
+                known = alone.utility[anchors]
+                rank[:] = np.where(np.isfinite(known), known, -1e9 * (1.0 + alone.closest[0]))
+            self._extra_work += len(lines) * _visits_of_a_sweep(table)
+            kept = np.argsort(-ranks, axis=0, kind="stable")[: max(1, LINES_ON_ALL_ROWS // len(anchors))]
+            lines = lines[np.unique(kept)]
+        found, table = Best.none(problem), problem.table
+        for direction in lines:
+            sweep_line(problem, table, zero, direction, found)
+        self._extra_work += len(lines) * _visits_of_a_sweep(table)
+        return list(np.unique(found.z[np.isfinite(found.utility)], axis=0))
 
     def _improve(self, max_work: float, rows: int) -> None:
         """Polish every step's rule, then go on from disturbed ones until that brings nothing or the work is done."""
@@ -466,7 +491,7 @@ class _Run:
         box, away = _box_around(problem, z, rows), self._directions(z)
         self._extra_work += 5 * len(problem.margin)
         table, k = box.table, box.dimension
-        visits = VISITS_A_SWEPT_ROW * len(table) * (1.0 + table.shape[1] / 16.0) + VISITS_A_CALL
+        visits = _visits_of_a_sweep(table)
         best = Best.none(box)
         best.offer(box, z)
         fruitless = 0
@@ -482,6 +507,11 @@ class _Run:
         found = best.z[0] if np.isfinite(best.utility[0]) else best.closest_z
         if found is not None:
             self.offer(found)
+
+
+def _visits_of_a_sweep(table: FloatArray) -> float:
+    rows, columns = table.shape
+    return float(VISITS_A_SWEPT_ROW * rows * (1.0 + columns / 16.0) + VISITS_A_CALL)
 
 
 def _sizes(effects: FloatArray) -> FloatArray:
@@ -514,15 +544,12 @@ def _spanning_columns(problem: Problem) -> tuple[FloatArray, FloatArray]:
     return problem.effects, np.eye(c)
 
 
-def _rays(scaled: _Scaled, seed: Any) -> list[FloatArray]:
-    """Return what the rays of Algorithm 3 find, on all rows where they are few, as starts."""
-    original, problem = scaled.original, scaled.problem
-    turned = replace(problem, contrasts=original.contrasts, mixing=original.mixing)
-    if len(problem.margin) > 2 * ROWS_FOR_RAYS:
-        turned = _stratified_sample(turned, ROWS_FOR_RAYS, np.random.default_rng(0))
-    found = Directions(RAYS).solve(turned, random_state=seed)
-    starts = [np.array(result.z) * scaled.stretch for result in found if isinstance(result, Solution)]
-    return list(np.unique(starts, axis=0)) if starts else []
+def _lines_through_zero(k: int, seed: Any) -> FloatArray:
+    """Return the lines that the rays of :class:`Directions` lie on: evenly spread for K = 2, drawn beyond."""
+    if k == 2:
+        angle = 2.0 * np.pi * np.arange((RAYS + 1) // 2) / RAYS
+        return np.column_stack([np.cos(angle), np.sin(angle)])
+    return np.random.default_rng(seed).normal(size=(RAYS, k))
 
 
 def _stratified_sample(problem: Problem, rows: int, rng: np.random.Generator) -> Problem:
