@@ -415,6 +415,7 @@ def _numbered(names: Sequence[Any]) -> bool:
 
 def as_float_array(values: Any, what: str) -> FloatArray:
     """Return any numeric array, Series or frame as a contiguous float64 array."""
+    given = values
     native = as_native(values, what, allow_series=True)
     if isinstance(native, nw.Series | nw.DataFrame):
         values = native.to_numpy()
@@ -429,7 +430,7 @@ def as_float_array(values: Any, what: str) -> FloatArray:
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{what} must be numbers: {error}; got {shown(values)}.") from None
+        raise InputError(f"{what} must be numbers: {error}; got {shown(given)}.") from None
 
 
 def _checked_kind(array: NDArray[Any], what: str) -> NDArray[Any]:

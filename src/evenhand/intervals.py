@@ -42,15 +42,17 @@ def normal_quantile(confidence: float, *, one_sided: bool = False) -> float:
     return float(special.ndtri(level if one_sided else 0.5 + level / 2.0))
 
 
-def read_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def read_counts(
+    successes: ArrayLike, trials: ArrayLike, names: tuple[str, str] = ("successes", "trials")
+) -> tuple[FloatArray, FloatArray]:
     """Return successes and trials as arrays of one shape, or raise where they are not counts."""
-    s, n = _together("successes", as_counts(successes, "successes"), "trials", as_counts(trials, "trials"))
+    s, n = _together(names[0], as_counts(successes, names[0]), names[1], as_counts(trials, names[1]))
     with np.errstate(over="ignore"):
         bad = ~((s >= 0.0) & (s <= n * (1.0 + 1e-12)) & (n <= MOST_TRIALS))
     if bad.any():
         where = np.unravel_index(int(np.argmax(bad)), bad.shape)
         raise InputError(
-            f"Counts must satisfy 0 <= successes <= trials <= {MOST_TRIALS:g}; got {s[where]:g} of {n[where]:g}."
+            f"Counts must satisfy 0 <= {names[0]} <= {names[1]} <= {MOST_TRIALS:g}; got {s[where]:g} of {n[where]:g}."
         )
     return np.minimum(s, n), n
 
@@ -94,7 +96,7 @@ def effective_counts(selected: ArrayLike, total: ArrayLike, squares: ArrayLike) 
     >>> round(float(successes), 4), round(float(trials), 4)
     (1.3333, 2.6667)
     """
-    selected, total = read_counts(selected, total)
+    selected, total = read_counts(selected, total, ("selected", "total"))
     squares, total = _together("squares", as_counts(squares, "squares"), "total", total)
     if not (np.isfinite(squares) & (squares >= 0.0)).all():
         raise InputError(f"squares must be finite sums of squared weights; got {shown(squares.tolist())}.")
@@ -174,7 +176,9 @@ def newcombe_interval(
     >>> round(float(lower), 4), round(float(upper), 4)
     (0.0524, 0.3339)
     """
-    a, b = read_counts(successes_a, trials_a), read_counts(successes_b, trials_b)
+    a = read_counts(successes_a, trials_a, ("successes_a", "trials_a"))
+    b = read_counts(successes_b, trials_b, ("successes_b", "trials_b"))
+    _together("successes_a", a[0], "successes_b", b[0])
     z = normal_quantile(confidence)
     (low_a, high_a), (low_b, high_b) = wilson_at(*a, z), wilson_at(*b, z)
     rate_a, rate_b = observed_rates(*a), observed_rates(*b)
@@ -214,7 +218,9 @@ def ratio_interval(
     >>> round(float(lower), 3), round(float(upper), 3)
     (0.587, 1.087)
     """
-    a, b = read_counts(successes_a, trials_a), read_counts(successes_b, trials_b)
+    a = read_counts(successes_a, trials_a, ("successes_a", "trials_a"))
+    b = read_counts(successes_b, trials_b, ("successes_b", "trials_b"))
+    _together("successes_a", a[0], "successes_b", b[0])
     return ratio_at(*a, *b, normal_quantile(confidence))
 
 
