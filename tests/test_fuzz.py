@@ -36,7 +36,8 @@ def test_no_public_name_is_missing_from_what_is_fuzzed():
 
 
 @pytest.mark.parametrize("name", sorted(calls()))
-def test_the_call_that_is_damaged_is_right(name):
+def test_the_call_that_is_damaged_is_right(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert not problem_with(name, {})
     call = calls()[name]
     call.run(**call.right())

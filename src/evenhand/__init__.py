@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evenhand.frontier import Frontier, frontier
     from evenhand.learn import learn_rule
     from evenhand.rule import Rule
-    from evenhand.search import Certified, Directions, Dual, Lines
+    from evenhand.search import Certified, Directions, Dual, Lines, Smoothed
 
 # Where each public name lives. Names are imported when first used, so that the command line starts at once.
 _HOMES = {
@@ -55,6 +55,7 @@ _HOMES = {
     "RuleFormatError": "errors",
     "SelectionBudget": "criteria",
     "SelectionRatio": "criteria",
+    "Smoothed": "search",
     "audit": "audit",
     "frontier": "frontier",
     "learn_rule": "learn",
@@ -84,6 +85,7 @@ __all__ = [
     "RuleFormatError",
     "SelectionBudget",
     "SelectionRatio",
+    "Smoothed",
     "__version__",
     "audit",
     "datasets",

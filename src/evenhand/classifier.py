@@ -74,7 +74,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         :class:`evenhand.Intersection` asks for that).
     tolerance : float, default=0.05
         The largest allowed difference of rates.
-    search : {"certified", "directions", "lines", "dual"} or a search, default="certified"
+    search : {"certified", "directions", "lines", "dual", "smoothed"} or a search, default="certified"
         How the rule is found; see :func:`evenhand.learn_rule`.
     cv : int, splitter, iterable of splits, float in (0, 1) or None, default=5
         How the rule's probabilities come about. A number of folds or a splitter cross-fits: each row's

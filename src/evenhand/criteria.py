@@ -386,6 +386,7 @@ class SelectionBudget(Criterion):
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bound on everyone, or one for each group."""
+        _check_groups(groups)
         slack = 0.0 if self.tolerance is None else self.tolerance
         events = [Event()]
         if self.attribute is not None:

@@ -49,8 +49,8 @@ MODULES = {
 EXEMPT = {
     "evenhand.Criterion": "the base of the criteria; its subclasses are called",
     "evenhand.Criterion.constraints": "the same",
-    "evenhand.Certified": "its constructor is checked in tests/search",
     "evenhand.Dual": "it has no parameters",
+    "evenhand.Smoothed.closest": "takes a Problem",
     "evenhand.FairClassifier.fit": "called with the constructor, whose parameters it checks",
     "evenhand.Audit": "made by audit",
     "evenhand.Frontier": "made by frontier; its methods are called",
@@ -66,7 +66,17 @@ EXEMPT = {
     "evenhand.search.Search.solve": "a protocol",
     **{
         f"evenhand.search.Problem{method}": "what learn_rule makes of what it has checked"
-        for method in ("", ".decide", ".evaluate", ".excess", ".feasible", ".strictly_inside", ".take")
+        for method in (
+            "",
+            ".decide",
+            ".evaluate",
+            ".excess",
+            ".feasible",
+            ".level",
+            ".slope",
+            ".strictly_inside",
+            ".take",
+        )
     },
     "evenhand.datasets.DataError": "an exception",
     "evenhand.datasets.Dataset": "made by the loaders; its methods are called",
@@ -79,6 +89,7 @@ EXEMPT = {
     "evenhand.datasets.CelebA": "made by load_celeba; its methods are called",
     "evenhand.datasets.Split": "made by the data sets",
     "evenhand.engines.Aggregate": "made by aggregate; its methods are called",
+    "evenhand.engines.Aggregate.crossing": "given the crossed attributes of a criterion that was checked",
     "evenhand.engines.ErrorBound": "made by Aggregate.error_bound",
     "evenhand.engines.spark.learn_rule": "reads names and options with the code of the other engines, and needs Java",
     "evenhand.engines.spark.aggregate": "the same",
@@ -395,6 +406,8 @@ def calls() -> Mapping[str, Call]:
         "evenhand.Intersection": Call(
             lambda first, second: eh.Intersection(first, second), lambda: {"first": "a", "second": "b"}
         ),
+        "evenhand.Certified": Call(eh.Certified, lambda: {"gap": 0.1, "max_nodes": 8, "max_seconds": 1.0, "n_jobs": 1}),
+        "evenhand.Smoothed": Call(eh.Smoothed, lambda: {"max_work": 1e6}),
         "evenhand.Directions": Call(eh.Directions, lambda: {"n": 8}),
         "evenhand.Lines": Call(eh.Lines, lambda: {"m": 8}),
         "evenhand.Rule": Call(
@@ -506,7 +519,7 @@ def calls() -> Mapping[str, Call]:
         found[f"evenhand.intervals.{name}"] = Call(intervals(name), _counts)
     for name in ("clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper", "gap_upper_bound"):
         found[f"evenhand.bounds.{name}"] = Call(bounds(name), _counts)
-    for name in ("Certified", "Directions", "Dual", "Lines"):
+    for name in ("Certified", "Directions", "Dual", "Lines", "Smoothed"):
         found[f"evenhand.{name}.solve"] = Call(getattr(eh, name)().solve, lambda: dict(solved), left=("problem",))
     found |= _metric_calls() | _criterion_calls()
     return found

@@ -82,7 +82,7 @@ def fit(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     criterion: list[str] | None = None,
     tolerance: float = 0.05,
-    search: Literal["certified", "directions", "lines", "dual"] = "certified",
+    search: Literal["certified", "directions", "lines", "dual", "smoothed"] = "certified",
     confidence: float | None = None,
     costs: tuple[float, float] | None = None,
     features: list[str] | None = None,

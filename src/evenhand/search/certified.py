@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.arguments import is_number, is_whole, shown
+from evenhand.arguments import check_seed, is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
@@ -120,6 +120,7 @@ class Certified:
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule for each step of the bounds, and how good any other could be."""
+        check_seed(random_state)
         started = time.perf_counter()
         best = Best.none(problem)
         best.offer(problem, np.zeros(problem.dimension))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.arguments import check_whole
+from evenhand.arguments import check_seed, check_whole
 from evenhand.inputs import FloatArray
 from evenhand.search.problem import NoRule, Problem, Solution
 from evenhand.search.sweep import Best, settled, sweep_rows
@@ -35,6 +35,7 @@ class Directions:
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule found along the rays, for each step of the bounds."""
+        check_seed(random_state)
         started = time.perf_counter()
         best = Best.none(problem)
         origin = np.zeros(problem.dimension)

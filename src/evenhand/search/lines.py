@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.arguments import check_whole
+from evenhand.arguments import check_seed, check_whole
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search import _kernels
@@ -50,6 +50,7 @@ class Lines:
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule found on the lines, for each step of the bounds."""
+        check_seed(random_state)
         if problem.dimension == 1:
             return Threshold().solve(problem)
         if self.m is None and problem.dimension > 2:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.arguments import is_number, shown
+from evenhand.arguments import check_seed, is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search.augmented import ITERATIONS, VISITS_A_CALL, Lagrangian, SmoothSums, Stages, follow, minimise
@@ -168,7 +168,7 @@ def smoothed_search(
     usual = usual_work(problem)
     max_work = usual if max_work is None else float(max_work)
     patience = max(1, round(FRUITLESS_ROUNDS * max_work / usual))
-    seed = 0 if random_state is None else random_state
+    seed = 0 if check_seed(random_state) is None else random_state
     scaled = _Scaled.of(problem)
     given = [*starts, *best.z[np.isfinite(best.utility)]]
     inner = [scaled.inward(np.asarray(z, dtype=np.float64)) for z in given]
