@@ -11,6 +11,9 @@ import evenhand
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# These are scripts and what they import: nothing in them is a test.
+collect_ignore = ["fuzz"]
+
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

@@ -380,7 +380,9 @@ class Rule:
         >>> import evenhand as eh
         >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
         >>> rule.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, dialect="sqlite", output="margin")
-        '(-1.0 + 2.0 * "p") - (0.25 * "p_f" + -0.25 * "p_m")'
+        '(-1.0 + 2.0 * "p") - (0.2500000000000142 * "p_f" + -0.2499999999999858 * "p_m")'
+
+        The last digits are those of :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
         """
         from evenhand.export.sql import to_sql
 
