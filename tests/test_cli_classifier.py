@@ -31,7 +31,7 @@ def evenhand(*arguments, cwd, env=None):
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         env={**os.environ, **ONE_THREAD, **(env or {})},
         check=False,
     )
@@ -216,7 +216,7 @@ def in_terminal(arguments, cwd, env=None):
                 break
             shown += part
     os.close(leader)
-    return process.wait(timeout=30), shown.decode(errors="replace")
+    return process.wait(timeout=900), shown.decode(errors="replace")
 
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-9](;[0-9]+)*m")

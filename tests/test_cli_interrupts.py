@@ -142,7 +142,7 @@ def until_written(process, place):
 
 def ended(process):
     try:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=900)
     finally:
         process.kill()
     return process.returncode, said
@@ -239,7 +239,7 @@ def test_a_signal_that_is_ignored_stays_ignored(place):
     )  # fmt: skip
     until_here(process)
     process.send_signal(signal.SIGHUP)
-    _, said = process.communicate("\n", timeout=120)
+    _, said = process.communicate("\n", timeout=900)
     assert (process.returncode, "went on" in said) == (2, True)
 
 

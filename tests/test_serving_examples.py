@@ -254,7 +254,7 @@ def test_the_view_that_was_written_runs_in_duckdb(folder, fair, rows):
 
 
 def test_the_files_are_made_by_one_command(tmp_path):
-    subprocess.run([sys.executable, str(EXAMPLES / "make_files.py"), "served"], cwd=tmp_path, check=True, timeout=240)
+    subprocess.run([sys.executable, str(EXAMPLES / "make_files.py"), "served"], cwd=tmp_path, check=True, timeout=900)
     assert sorted(path.name for path in (tmp_path / "served").iterdir()) == [
         "fair.onnx",
         "models",

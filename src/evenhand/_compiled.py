@@ -27,8 +27,8 @@ with suppress(ImportError, AttributeError):
 
 DAMAGED = "evenhand: the compiled code in {folder} is damaged ({reason}) and is compiled anew."
 NOT_KEPT = (
-    "evenhand: compiled code cannot be kept ({reason}), so every process compiles it again, which takes about half a"
-    " minute. Set NUMBA_CACHE_DIR to a folder that can be written."
+    "evenhand: compiled code cannot be kept ({reason}), so every process compiles it again, which takes 10 to 20"
+    " seconds. Set NUMBA_CACHE_DIR to a folder that can be written."
 )
 _said: set[str] = set()
 

@@ -55,7 +55,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(tmp_path, capsys, whole
     script = SCRIPT.format(module=module, owner=owner, method=method, after=after, arguments=[*ARGUMENTS, str(killed)])
     source = str(Path(evenhand.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
-    run = subprocess.run([sys.executable, "-c", script], env=environment, timeout=180, check=False, capture_output=True)
+    run = subprocess.run([sys.executable, "-c", script], env=environment, timeout=900, check=False, capture_output=True)
     assert run.returncode == -signal.SIGKILL
     done = list((killed / "adult-dp-quick" / "units").glob("*.json"))
     assert done

@@ -110,7 +110,7 @@ MLP(checkpoint={str(tmp_path / "states")!r}, save_every=0.0, **{OPTIONS!r}).fit(
 """
     paths = [str(Path(checkpoint_module.__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    run = subprocess.run([sys.executable, "-c", script], env=environment, timeout=120, check=False)
+    run = subprocess.run([sys.executable, "-c", script], env=environment, timeout=900, check=False)
     assert run.returncode == -signal.SIGKILL
     (saved,) = (tmp_path / "states").glob("*.pt")
     assert not torch.load(saved, weights_only=True)["finished"]
