@@ -333,14 +333,14 @@ class _Run:
         self.nodes = 0
         self.counter = itertools.count()
 
-    def start(self, random_state: Any) -> None:
+    def start(self) -> None:
         """Find good rules first: what is better than them is all that is left to look for."""
         claimed = Best.none(self.problem)
         n, c = self.problem.effects.shape
         usual = usual_work(self.problem)
         allowed = min(usual, SHARE_TO_START * self.budget.visits)
         if allowed >= LEAST_TO_START * usual:
-            found = smoothed_search(self.problem, claimed, max_work=allowed, random_state=random_state)
+            found = smoothed_search(self.problem, claimed, max_work=allowed, random_state=self.random_state)
             self.budget.spend(found.work, 0.0)
         best = settled(self.problem, claimed)
         if n * c <= ENTRIES_FOR_THE_DUAL:
@@ -365,7 +365,7 @@ class _Run:
             self._search(queue, first)
             if queue:
                 self.budget.stop(None)
-                self.start(self.random_state)
+                self.start()
         self._search(queue, self.budget)
         waiting = max((box.bound for box in queue), default=-np.inf)
         self.upper_bound = np.maximum(
