@@ -69,12 +69,13 @@ def test_deepest_point_agrees_with_a_linear_program(seed, n, d):
     rng = np.random.default_rng(seed)
     normals, offsets, half = rng.normal(size=(n, d)), rng.normal(size=n) * 0.5, rng.uniform(0.1, 1.0, d)
     point = np.empty(d)
-    depth = deepest_point(normals, offsets, n, half, point)
+    depth, visits = deepest_point(normals, offsets, n, half, point)
     size = np.abs(normals).sum(axis=1)
     bounds = [*((-h, h) for h in half), (None, None)]
     truth = linprog(np.append(np.zeros(d), -1.0), np.column_stack([-normals, size]), offsets, bounds=bounds)
     assert depth == pytest.approx(-truth.fun, abs=1e-8)
     assert (np.abs(point) <= half + 1e-9).all()
+    assert visits >= n + d
 
 
 @given(seed=seeds, n=st.integers(0, 30), columns=st.integers(1, 5))

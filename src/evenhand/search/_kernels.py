@@ -24,6 +24,10 @@ BINS = 16
 OPEN_FOR_BUNDLES = 12
 FADING, HOPE = 0.97, 0.9
 ROWS_FOR_SHARES = 64
+# What a box costs beside its rows, in visits of one, for each coordinate and constraint.
+WORK_A_BOX = 2
+# Rows that a leaf may visit, beyond K = 2, before it is given up: tied rows can meet in very many cells.
+LEAF_VISITS = 50_000_000
 
 # What other kernels alone call needs no entry from Python, which takes time to compile.
 
@@ -513,6 +517,7 @@ def _enumerate_plane_cells(
                         best_point[s, j] = candidate[j]
                 else:
                     left_behind[s] = max(left_behind[s], utility[s])
+    return count * count
 
 
 @_inner
@@ -520,7 +525,7 @@ def _deepest_point(normals, offsets, count, half, point):
     """Find the point of the box |x_j| <= half_j that maximises the smallest (normal . x + offset) / |normal|_1.
 
     A one-phase simplex with Bland's rule on the variables (x + half, depth + shift), where ``shift`` is
-    large enough for x = -half to be feasible. Returns the depth; fills ``point``.
+    large enough for x = -half to be feasible. Returns (the depth, the row visits it took); fills ``point``.
     """
     d = half.shape[0]
     shift = 0.0
@@ -545,6 +550,7 @@ def _deepest_point(normals, offsets, count, half, point):
     reduced[d] = 1.0
     basic = np.arange(d + 1, d + 1 + count + d)
     outside = np.arange(d + 1)
+    visits = count + d
     for _ in range(200 * (count + d)):
         enter = -1
         for j in range(d + 1):
@@ -562,6 +568,7 @@ def _deepest_point(normals, offsets, count, half, point):
                     leave = r
         if leave < 0:
             break
+        visits += 2 * (count + d)
         pivot = tableau[leave, enter]
         for j in range(d + 1):
             tableau[leave, j] /= pivot
@@ -596,7 +603,7 @@ def _deepest_point(normals, offsets, count, half, point):
             value += normals[r, j] * point[j]
             size += abs(normals[r, j])
         depth = min(depth, value / size)
-    return depth
+    return depth, visits
 
 
 def _enumerate_cells(
@@ -605,7 +612,7 @@ def _enumerate_cells(
     """Visit the cells inside a box that could improve on what is known, by their signs, depth first (any K).
 
     A prefix of signs is dropped when its bound is no better than what is known, or when no point of the box
-    has these signs with room to spare.
+    has these signs with room to spare. Returns the row visits; the work is given up at ``LEAF_VISITS`` of them.
     """
     n_coordinates = centre.shape[0]
     n_values = lower.shape[1]
@@ -647,7 +654,9 @@ def _enumerate_cells(
     no_price = np.zeros(n_values)
     candidate = np.empty(n_coordinates)
     depth = 0
-    while depth >= 0:
+    visits = count * count
+    while depth >= 0 and visits < LEAF_VISITS:
+        visits += 1
         if depth == count:
             # The deepest point may be on the box's side, where rows that are sure inside are not, or at t = 0, which
             # is no rule. It can move by half its depth in every coordinate and stay in its cell.
@@ -695,10 +704,14 @@ def _enumerate_cells(
         offsets[depth] = sign * values_at_centre[depth]
         if sign * value > 1e-3 * size * narrowest:
             _copy_row(points, depth, points, depth + 1)
-        elif _deepest_point(normals, offsets, depth + 1, half, points[depth + 1]) <= RESOLUTION:
-            continue
+        else:
+            inside, pivoted = _deepest_point(normals, offsets, depth + 1, half, points[depth + 1])
+            visits += pivoted
+            if inside <= RESOLUTION:
+                continue
         depth += 1
         tried[depth] = 0
+    return visits
 
 
 def _enumerate(
@@ -1022,6 +1035,7 @@ def branch(
             )  # fmt: skip
         for child in range(children):
             nodes += 1
+            visits += WORK_A_BOX * (n_coordinates + n_values)
             opened = child_count[child]
             _multipliers_at(child_centre[child], scale, basis, lower, upper, multipliers)
             for c in range(n_values + 1):
@@ -1069,11 +1083,14 @@ def branch(
                 continue
             tiny = _tiny(planes, coordinates, scratch[child], opened, child_radius[child])
             if opened <= leaf_size or (tiny and opened <= meeting_size):
-                visits += opened * opened
-                _enumerate(
+                enumerated = _enumerate(
                     coordinates, planes, scratch[child], opened, child_centre[child], child_radius[child],
                     child_sums[child], lower, upper, best_utility, best_point, target, left_behind,
                 )  # fmt: skip
+                visits += enumerated
+                for s in range(lower.shape[0] if enumerated >= LEAF_VISITS else 0):
+                    if child_bound[child] > best_utility[s]:
+                        left_behind[s] = max(left_behind[s], child_bound[child])
                 child_count[child] = 0
             elif tiny:
                 number = met[0]

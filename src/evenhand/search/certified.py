@@ -44,7 +44,8 @@ VISITS_AT_ONCE = 4_000_000
 VISITS_FOR_A_FACE = 32_000_000
 VISITS_A_TURN = 1_000_000
 VISITS_A_CALL = 16_000_000
-VISITS_A_MEETING = 20_000_000
+VISITS_TO_PREPARE_A_BOX = 2**12
+VISITS_A_MEETING, VISITS_TO_PREPARE_A_MEETING = 2**24, 2**17
 VISITS_BESIDE = 2.0
 SHARE_TO_START, LEAST_TO_START = 0.6, 0.1
 ENTRIES_FOR_THE_DUAL = 20_000
@@ -80,9 +81,9 @@ class Certified:
     max_visits : int or None, default=None
         Stop after so many visits of rows, some ten nanoseconds each.
     max_seconds : float or None or "auto", default="auto"
-        "auto" allows a fixed amount of work, unless one is given in nodes or visits: about 10 seconds for K <= 2 and 5
-        beyond on an ordinary core. The same call gives the same answer on a busy machine and on an idle one. A number
-        allows the work of so many seconds, and stops there by the clock too; ``solution.stopped`` is then "time".
+        "auto" allows a fixed amount of work, unless one is given in nodes or visits: 5 to 15 seconds where
+        all of it is spent. The same call gives the same answer on a busy machine and on an idle one. A number allows
+        the work of so many seconds, and stops there by the clock too; ``solution.stopped`` is then "time".
         ``None`` sets no limit.
     n_jobs : int or None, default=None
         Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
@@ -386,12 +387,15 @@ class _Run:
                 known = [self.known.copy() for _ in chosen]
                 nodes = max(1, int(min(2**40, budget.nodes) // max(1, len(chosen))))
                 visits = int(max(1.0, min(self.turn, budget.visits / max(1, len(chosen)))))
+                most = max(1.0, self.budget.visits / max(1, len(chosen)))
                 for stack in stacks:
                     stack.spent[:] = 0.0
                 if len(stacks) == 1:
-                    left = [stacks[0].search(b, s, target, visits, nodes) for b, s in zip(chosen, known, strict=True)]
+                    left = [
+                        stacks[0].search(b, s, target, visits, nodes, most) for b, s in zip(chosen, known, strict=True)
+                    ]
                 else:
-                    left = _side_by_side(pool, stacks, chosen, known, target, visits, nodes)
+                    left = _side_by_side(pool, stacks, chosen, known, target, visits, nodes, most)
                 for stack in stacks:
                     budget.spend(*stack.spent)
                     self.nodes += int(stack.spent[1])
@@ -540,11 +544,14 @@ class _Stack:
         self.met_sums = np.zeros((MEETINGS_A_TURN, c + 1))
         self.met_bound = np.zeros(MEETINGS_A_TURN)
         self.met_rows = np.zeros(4 * n + 64, dtype=np.int32)
-        self.met_before: dict[bytes, list[Solution | NoRule]] = {}
+        self.met_before: dict[bytes, tuple[list[Solution | NoRule], int]] = {}
         self.spent = np.zeros(2)
 
-    def search(self, box: _Box, known: _Known, target: float, visits: int, nodes: int) -> list[_Left]:
-        """Look at a box and its parts, until the work allowed is done; return what is left of it."""
+    def search(self, box: _Box, known: _Known, target: float, visits: int, nodes: int, most: float) -> list[_Left]:
+        """Look at a box and its parts, until the work allowed is done; return what is left of it.
+
+        ``most`` is for all row visits, with those of the smaller problems where planes meet.
+        """
         run = self.run
         deadline = run.budget.deadline
         self.centre[0], self.radius[0], self.sums[0], self.guess[0] = box.centre, box.radius, box.sums, box.guess
@@ -553,6 +560,8 @@ class _Stack:
             self.count[0] = len(box.rows)
             self.pool[: len(box.rows)] = box.rows
         height = 1
+        looked_up: set[bytes] = set()
+        self.spent[0] += VISITS_TO_PREPARE_A_BOX
         while True:
             code, height, looked_at, visited = _kernels.branch(
                 run.planes, *run.shape, run.basis, run.scale, run.problem.lower, run.problem.upper, *run.sizes, target,
@@ -562,7 +571,9 @@ class _Stack:
             )  # fmt: skip
             visits, nodes = visits - visited, nodes - looked_at
             self.spent += visited, looked_at
-            self._look_where_planes_meet(known, target)
+            most -= visited
+            apart = self._look_where_planes_meet(known, target, most, looked_up)
+            visits, most = visits - apart, most - apart
             if code == _kernels.OUT_OF_ROOM:
                 self._grow()
             elif code == _kernels.DONE:
@@ -581,30 +592,38 @@ class _Stack:
             left.append((self.bound[i], self.centre[i].copy(), self.radius[i].copy(), sums, rows, self.guess[i].copy()))
         return left
 
-    def _look_where_planes_meet(self, known: _Known, target: float) -> None:
-        """Solve, as smaller problems, the boxes that too many planes cut however small they are.
+    def _look_where_planes_meet(self, known: _Known, target: float, most: float, looked_up: set[bytes]) -> int:
+        """Solve, as smaller problems, the boxes that too many planes cut however small they are; return the row visits.
 
         Such planes have a point in common, so they have fewer directions than dimensions, and :mod:`reduction` helps.
+        What another box has met before is not solved again, but counts: which boxes a thread sees is chance.
         """
         ends = [0, *self.met[1 : 1 + self.met[0]]]
+        spent = 0
         for number, (start, stop) in enumerate(itertools.pairwise(ends)):
             rows, sums, bound = self.met_rows[start:stop].copy(), self.met_sums[number], self.met_bound[number]
-            if (bound <= known.utility + target).all():
+            allowed = 2 ** int(np.log2(max(1.0, min(VISITS_A_MEETING, most - spent))))
+            if (bound <= known.utility + target).all() or allowed < VISITS_TO_PREPARE_A_MEETING:
                 known.left_behind = np.maximum(known.left_behind, np.where(bound > known.utility, bound, -np.inf))
                 continue
-            key = rows.tobytes() + sums.tobytes()
+            key = rows.tobytes() + sums.tobytes() + str(allowed).encode()
             if key not in self.met_before:
-                # Always the same work, whatever the other threads do.
-                budget = Budget(VISITS_A_MEETING, np.inf, self.run.budget.deadline)
-                self.met_before[key] = self.run.solve_meeting(rows, sums, target, budget)
-                self.spent += VISITS_A_MEETING - budget.visits, self.met_before[key][0].nodes
-            for step, found in enumerate(self.met_before[key]):
-                most = min(bound, found.upper_bound)
+                budget = Budget(allowed, np.inf, self.run.budget.deadline)
+                results = self.run.solve_meeting(rows, sums, target, budget)
+                self.met_before[key] = results, VISITS_TO_PREPARE_A_MEETING + int(allowed - budget.visits)
+            results, visits = self.met_before[key]
+            if key not in looked_up:
+                looked_up.add(key)
+                spent += visits
+                self.spent += visits, results[0].nodes
+            for step, found in enumerate(results):
+                upper = min(bound, found.upper_bound)
                 if isinstance(found, Solution) and found.utility > known.utility[step] + _kernels.RESOLUTION:
                     self.run.offer(known, self.run.point_beside(self.met_centre[number], rows, np.array(found.z)))
-                if most > known.utility[step]:
-                    known.left_behind[step] = max(known.left_behind[step], most)
+                if upper > known.utility[step]:
+                    known.left_behind[step] = max(known.left_behind[step], upper)
         self.met[0] = 0
+        return spent
 
     def _grow(self) -> None:
         """Double the room."""
