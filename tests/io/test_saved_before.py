@@ -37,6 +37,7 @@ def test_a_classifier_that_was_saved_before_decides_as_it_did(name):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 if name == "network" else 1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::evenhand.errors.EvenhandWarning")
 @pytest.mark.parametrize("name", sorted(set(DECISIONS) - {"barycentre"}))
 def test_what_else_a_saved_classifier_can_do_still_works(name):
     fair = eh.io.load(SAVED / f"{name}.skops")
