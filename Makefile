@@ -17,9 +17,9 @@ test-long: .venv/installed-dev java
 	$(BIN)/python -m pytest tests/long
 
 # The core alone, with the oldest versions of its dependencies.
-CORE_TESTS := tests/search tests/test_criteria.py tests/test_scores.py tests/test_rule.py tests/test_learn.py \
-	tests/test_learn_optimum.py tests/test_metrics.py tests/test_intervals.py tests/test_bounds.py \
-	tests/test_numerical_care.py tests/test_crossfit.py tests/test_recalibration.py
+CORE_TESTS := tests/search tests/rules/test_criteria.py tests/rules/test_scores.py tests/rules/test_rule.py tests/rules/test_learn.py \
+	tests/rules/test_learn_optimum.py tests/auditing/test_metrics.py tests/statistics/test_intervals.py tests/statistics/test_bounds.py \
+	tests/rules/test_numerical_care.py tests/estimator/test_crossfit.py tests/estimator/test_recalibration.py
 
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/python -m pytest -n 2 $(CORE_TESTS)

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 from torch.nn.functional import cross_entropy
 
-from evenhand.models import ResNet18
-from evenhand.models.resnet import ImageNetwork, load_body
+from evenhand.paper.models import ResNet18
+from evenhand.paper.models.resnet import ImageNetwork, load_body
 
 IMAGES = 256
 BATCH = 64

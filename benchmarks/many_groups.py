@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.splits import MODELS, dataset, directory
 from benchmarks.tradeoff import table
 from evenhand.errors import EvenhandError
-from evenhand.learn import read_setting
+from evenhand.rules.learn import read_setting
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed
 
 ROWS, FOLDS = 20_000, 3

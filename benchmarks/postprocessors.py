@@ -30,7 +30,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 import evenhand as eh
 from benchmarks.splits import Evidence, Rows
 from benchmarks.tradeoff import CRITERIA, Decisions
-from evenhand.recalibration import Recalibration
+from evenhand.estimator.recalibration import Recalibration
 
 Decide = Callable[[Rows, int], Decisions]
 Fit = Callable[[Rows, str, tuple[float, ...]], Mapping[float, Decide | None]]

@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_val_predict
 
 import evenhand as eh
 from benchmarks.timing import argsort_seconds, median_seconds
-from evenhand.learn import read_setting
+from evenhand.rules.learn import read_setting
 from evenhand.search import Certified, Problem
 
 SYNTHETIC = (0.15, 0.05, 0.01)

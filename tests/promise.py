@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 
 import evenhand as eh
-from evenhand.datasets import zafar
-from evenhand.datasets.zafar import CELL_GROUP, CELL_LABEL, CELL_MEAN, CELL_SIZE, COVARIANCE, VARIANCE
+from evenhand.paper.datasets import zafar
+from evenhand.paper.datasets.zafar import CELL_GROUP, CELL_LABEL, CELL_MEAN, CELL_SIZE, COVARIANCE, VARIANCE
 
 TOLERANCES = {"demographic_parity": 0.1, "equalized_odds": 0.12}
 SIZES = {"demographic_parity": (1000, 2000, 4000), "equalized_odds": (1500, 3000, 6000)}

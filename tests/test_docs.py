@@ -13,12 +13,12 @@ __all__ = ["spark"]
 
 PACKAGES = (
     "evenhand",
-    "evenhand.baselines",
-    "evenhand.datasets",
+    "evenhand.paper.baselines",
+    "evenhand.paper.datasets",
     "evenhand.engines",
     "evenhand.io",
-    "evenhand.metrics",
-    "evenhand.models",
+    "evenhand.auditing.metrics",
+    "evenhand.paper.models",
     "evenhand.report",
     "evenhand.search",
 )

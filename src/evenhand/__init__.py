@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 from evenhand._version import __version__
 
 if TYPE_CHECKING:
     from evenhand import datasets, io, metrics, search
-    from evenhand.audit import Audit, audit
-    from evenhand.classifier import FairClassifier
-    from evenhand.criteria import (
+    from evenhand.auditing.audit import Audit, audit
+    from evenhand.errors import EvenhandError, EvenhandWarning, InfeasibleError, InputError, RuleFormatError
+    from evenhand.estimator.classifier import FairClassifier
+    from evenhand.rules.criteria import (
         Criterion,
         DemographicParity,
         EqualizedOdds,
@@ -25,40 +23,39 @@ if TYPE_CHECKING:
         SelectionBudget,
         SelectionRatio,
     )
-    from evenhand.errors import EvenhandError, EvenhandWarning, InfeasibleError, InputError, RuleFormatError
-    from evenhand.frontier import Frontier, frontier
-    from evenhand.learn import learn_rule
-    from evenhand.rule import Rule
+    from evenhand.rules.frontier import Frontier, frontier
+    from evenhand.rules.learn import learn_rule
+    from evenhand.rules.rule import Rule
     from evenhand.search import Certified, Directions, Dual, Lines, Smoothed
 
-# Where each public name lives. Names are imported when first used, so that the command line starts at once.
+# Where each public name is defined. Names are imported on first use, so that the command line starts quickly.
 _HOMES = {
-    "Audit": "audit",
+    "Audit": "auditing.audit",
     "Certified": "search",
-    "Criterion": "criteria",
-    "DemographicParity": "criteria",
+    "Criterion": "rules.criteria",
+    "DemographicParity": "rules.criteria",
     "Directions": "search",
     "Dual": "search",
-    "EqualOpportunity": "criteria",
-    "EqualizedOdds": "criteria",
+    "EqualOpportunity": "rules.criteria",
+    "EqualizedOdds": "rules.criteria",
     "EvenhandError": "errors",
     "EvenhandWarning": "errors",
-    "FairClassifier": "classifier",
-    "Frontier": "frontier",
+    "FairClassifier": "estimator.classifier",
+    "Frontier": "rules.frontier",
     "InfeasibleError": "errors",
     "InputError": "errors",
-    "Intersection": "criteria",
+    "Intersection": "rules.criteria",
     "Lines": "search",
-    "MinimumRate": "criteria",
-    "PredictiveEquality": "criteria",
-    "Rule": "rule",
+    "MinimumRate": "rules.criteria",
+    "PredictiveEquality": "rules.criteria",
+    "Rule": "rules.rule",
     "RuleFormatError": "errors",
-    "SelectionBudget": "criteria",
-    "SelectionRatio": "criteria",
+    "SelectionBudget": "rules.criteria",
+    "SelectionRatio": "rules.criteria",
     "Smoothed": "search",
-    "audit": "audit",
-    "frontier": "frontier",
-    "learn_rule": "learn",
+    "audit": "auditing.audit",
+    "frontier": "rules.frontier",
+    "learn_rule": "rules.learn",
 }
 _MODULES = ("datasets", "io", "metrics", "search")
 
@@ -95,43 +92,6 @@ __all__ = [
     "metrics",
     "search",
 ]
-
-
-def _defer(name: str) -> None:
-    """Register the module of a function's name, so that importing it does not hide the function.
-
-    The import system sets each module that it loads as an attribute of its package: ``import evenhand.audit`` would
-    make ``evenhand.audit`` the module. A module that is registered already is only looked up. Its code runs when the
-    first of its names is asked for.
-    """
-    spec = importlib.util.find_spec(f"{__name__}.{name}")
-    if spec is None or spec.loader is None:
-        raise ImportError(f"evenhand is not installed completely: its module {name!r} is missing.")
-    loader, module, lock = spec.loader, importlib.util.module_from_spec(spec), threading.RLock()
-    running = False
-
-    def load(attribute: str) -> Any:
-        nonlocal running
-        # Tools look through all modules for names with two underscores; that is no use of this one.
-        if not attribute.startswith("__"):
-            with lock:
-                if not running and "__getattr__" in vars(module):
-                    running = True
-                    try:
-                        loader.exec_module(module)
-                        del module.__getattr__
-                    finally:
-                        running = False
-                if attribute in vars(module):
-                    return vars(module)[attribute]
-        raise AttributeError(f"module {module.__name__!r} has no attribute {attribute!r}")
-
-    module.__getattr__ = load  # type: ignore[method-assign]
-    sys.modules[module.__name__] = module
-
-
-for _name in sorted(set(_HOMES) & set(_HOMES.values())):
-    _defer(_name)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.audit import Audit, Estimate, audit
-from evenhand.criteria import check_tolerance
-from evenhand.datasets import Dataset, load_adult
-from evenhand.datasets.adult import LABEL, SHA256
-from evenhand.frontier import Frontier, frontier, tolerance_ladder
+from evenhand.auditing.audit import Audit, Estimate, audit
 from evenhand.inputs import FloatArray
-from evenhand.learn import learn_rule
+from evenhand.paper.datasets import Dataset, load_adult
+from evenhand.paper.datasets.adult import LABEL, SHA256
 from evenhand.report import summarize, write_report
-from evenhand.rule import Rule
+from evenhand.rules.criteria import check_tolerance
+from evenhand.rules.frontier import Frontier, frontier, tolerance_ladder
+from evenhand.rules.learn import learn_rule
+from evenhand.rules.rule import Rule
 
 FOLDS = 5
 STEPS = 15

@@ -13,9 +13,9 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import AttributeKey
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.inputs import Attribute, FloatArray, joined
+from evenhand.rules.criteria import AttributeKey
 
 MANY_ROWS = 30
 STANDARD_ERRORS = 6.0

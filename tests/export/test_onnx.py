@@ -31,7 +31,8 @@ import onnx
 from evenhand.errors import DisagreementError, EvenhandWarning, InputError, MissingExtraError
 from evenhand.export import onnx as export
 from evenhand.export.onnx import Agreement, classifier_to_onnx, rule_to_onnx
-from evenhand.models import MLP
+from evenhand.paper.models import MLP
+from evenhand.rules.criteria import resolve, write_out
 
 ROWS = 1500
 
@@ -70,7 +71,7 @@ def fitted(model, data, X=None, **options):
 def test_a_rule_has_the_same_margin_to_the_bit(seed, criterion, groups, classes, tmp_path_factory):
     rng = np.random.default_rng(seed)
     names = tuple("abcd"[:groups])
-    k = len(eh.criteria.write_out(eh.criteria.resolve(criterion), {"sex": names}).contrasts)
+    k = len(write_out(resolve(criterion), {"sex": names}).contrasts)
     rule = eh.Rule.from_criterion(
         criterion,
         groups={"sex": names},

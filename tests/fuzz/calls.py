@@ -38,10 +38,10 @@ MODULES = {
     "evenhand.engines.spark": ("learn_rule", "aggregate", "apply"),
     "evenhand.export.onnx": ("rule_to_onnx", "classifier_to_onnx"),
     "evenhand.export.sql": ("to_sql",),
-    "evenhand.intervals": (
+    "evenhand.statistics.intervals": (
         "effective_counts", "gap_interval", "newcombe_interval", "ratio_interval", "rows_needed", "wilson_interval",
     ),
-    "evenhand.bounds": (
+    "evenhand.statistics.bounds": (
         "clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper", "exact_upper_bound",
         "exact_within", "gap_upper_bound", "gap_within",
     ),
@@ -389,14 +389,14 @@ def _criterion_calls() -> dict[str, Call]:
 def calls() -> Mapping[str, Call]:
     """Return the call of every public name."""
     rule, fair, cells = _rule(), _fair(), _aggregate()
-    problem = importlib.import_module("evenhand.learn")
+    problem = importlib.import_module("evenhand.rules.learn")
     setting = problem.read_setting(
         *(_learning()[name] for name in ("y", "sensitive_features", "p_y", "p_group")), criterion="dp",
         evidence="labels", sample_weight=None, costs=None, pos_label=1, groups=None, priors=None, missing="raise",
     )  # fmt: skip
     solved = {"problem": setting.problem([0.3])}
-    intervals = functools.partial(_late, "evenhand.intervals")
-    bounds = functools.partial(_late, "evenhand.bounds")
+    intervals = functools.partial(_late, "evenhand.statistics.intervals")
+    bounds = functools.partial(_late, "evenhand.statistics.bounds")
     linear = {"coefficients": [1.0, -1.0], "successes": [30, 66], "trials": [100, 200]}
     found: dict[str, Call] = {
         "evenhand.learn_rule": Call(eh.learn_rule, _learning),
@@ -499,26 +499,26 @@ def calls() -> Mapping[str, Call]:
             foreign=("X",),
             slow=True,
         ),
-        "evenhand.intervals.effective_counts": Call(
+        "evenhand.statistics.intervals.effective_counts": Call(
             intervals("effective_counts"), lambda: {"selected": 2.0, "total": 4.0, "squares": 6.0}
         ),
-        "evenhand.intervals.newcombe_interval": Call(intervals("newcombe_interval"), _two_counts),
-        "evenhand.intervals.ratio_interval": Call(intervals("ratio_interval"), _two_counts),
-        "evenhand.intervals.rows_needed": Call(
+        "evenhand.statistics.intervals.newcombe_interval": Call(intervals("newcombe_interval"), _two_counts),
+        "evenhand.statistics.intervals.ratio_interval": Call(intervals("ratio_interval"), _two_counts),
+        "evenhand.statistics.intervals.rows_needed": Call(
             intervals("rows_needed"), lambda: {**_counts(), "tolerance": 0.05}
         ),
-        "evenhand.bounds.exact_upper_bound": Call(bounds("exact_upper_bound"), lambda: dict(linear)),
-        "evenhand.bounds.exact_within": Call(bounds("exact_within"), lambda: {**linear, "limit": 0.1}),
-        "evenhand.bounds.gap_within": Call(bounds("gap_within"), lambda: {**_counts(), "tolerance": 0.1}),
+        "evenhand.statistics.bounds.exact_upper_bound": Call(bounds("exact_upper_bound"), lambda: dict(linear)),
+        "evenhand.statistics.bounds.exact_within": Call(bounds("exact_within"), lambda: {**linear, "limit": 0.1}),
+        "evenhand.statistics.bounds.gap_within": Call(bounds("gap_within"), lambda: {**_counts(), "tolerance": 0.1}),
     }  # fmt: skip
     for name in ("decide", "decision_function", "bias_scores", "explain"):
         found[f"evenhand.Rule.{name}"] = Call(getattr(rule, name), _deciding)
     for name in ("predict", "decision_function", "bias_scores", "explain"):
         found[f"evenhand.FairClassifier.{name}"] = Call(_of_fair(name), _predicting, foreign=("X",))
     for name in ("wilson_interval", "gap_interval"):
-        found[f"evenhand.intervals.{name}"] = Call(intervals(name), _counts)
+        found[f"evenhand.statistics.intervals.{name}"] = Call(intervals(name), _counts)
     for name in ("clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper", "gap_upper_bound"):
-        found[f"evenhand.bounds.{name}"] = Call(bounds(name), _counts)
+        found[f"evenhand.statistics.bounds.{name}"] = Call(bounds(name), _counts)
     for name in ("Certified", "Directions", "Dual", "Lines", "Smoothed"):
         found[f"evenhand.{name}.solve"] = Call(getattr(eh, name)().solve, lambda: dict(solved), left=("problem",))
     found |= _metric_calls() | _criterion_calls()

@@ -23,7 +23,7 @@ import numpy as np
 from calls import calls, hostile_values, problem_with
 
 import evenhand as eh
-from evenhand.criteria import resolve
+from evenhand.rules.criteria import resolve
 from evenhand.search import Certified, Directions, Lines
 
 Generator = np.random.Generator

@@ -289,7 +289,7 @@ def test_a_forest_whose_trees_read_other_columns_is_refused(tmp_path, unread):
 
 
 def test_a_network_of_another_shape_is_refused(tmp_path):
-    from evenhand.models import MLP
+    from evenhand.paper.models import MLP
 
     data = eh.datasets.make_zafar(200, random_state=0)
     eh.io.save(MLP(max_epochs=1, random_state=0).fit(data.X, data.y), tmp_path / "mlp.skops")

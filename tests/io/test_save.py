@@ -38,7 +38,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import evenhand as eh
 from evenhand.errors import EvenhandWarning, InputError, MissingExtraError, UntrustedTypesError, WriteError
-from evenhand.models import MLP, ResNet18
+from evenhand.paper.models import MLP, ResNet18
 
 ROWS = 600
 
@@ -227,7 +227,7 @@ def test_two_heads_share_one_network_after_loading(data, tmp_path):
 
 
 def test_a_network_and_a_baseline_are_saved_on_their_own(data, tmp_path):
-    from evenhand.baselines import CovarianceBound, WassersteinBarycentre
+    from evenhand.paper.baselines import CovarianceBound, WassersteinBarycentre
 
     network = MLP(max_epochs=3, random_state=0).fit(data.X, data.y)
     eh.io.save(network, tmp_path / "mlp.skops")

@@ -23,9 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = {
-    "criteria.py": ["tests/test_criteria.py", "tests/test_learn.py"],
-    "scores.py": ["tests/test_scores.py", "tests/test_rule.py"],
-    "rule.py": ["tests/test_rule.py", "tests/test_scores.py"],
+    "criteria.py": ["tests/rules/test_criteria.py", "tests/rules/test_learn.py"],
+    "scores.py": ["tests/rules/test_scores.py", "tests/rules/test_rule.py"],
+    "rule.py": ["tests/rules/test_rule.py", "tests/rules/test_scores.py"],
     "search/problem.py": ["tests/search"],
     "search/sweep.py": [
         "tests/search/test_kernels.py",
@@ -36,7 +36,7 @@ TESTS = {
     "search/directions.py": ["tests/search/test_algorithms.py", "tests/search/test_certified.py"],
     "search/lines.py": ["tests/search/test_algorithms.py", "tests/search/test_certified.py"],
     "search/dual.py": ["tests/search/test_algorithms.py"],
-    "search/closest.py": ["tests/search/test_algorithms.py", "tests/test_learn.py"],
+    "search/closest.py": ["tests/search/test_algorithms.py", "tests/rules/test_learn.py"],
     "search/certified.py": ["tests/search/test_certified.py", "tests/search/test_reduction.py"],
     "search/reduction.py": ["tests/search/test_reduction.py"],
     "search/smoothed.py": ["tests/search/test_smoothed.py"],

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import evenhand as eh
-from evenhand.frontier import frontier
 from evenhand.report import render_html, summarize
+from evenhand.rules.frontier import frontier
 
 SCRIPT = "<script>window.hacked = true</script>"
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from evenhand.errors import InputError
-from evenhand.frontier import Frontier, FrontierPoint
-from evenhand.learn import learn_rule
 from evenhand.report import render_html, summarize, write_report
 from evenhand.report.charts import short_term
+from evenhand.rules.frontier import Frontier, FrontierPoint
+from evenhand.rules.learn import learn_rule
 
 
 class Reader(HTMLParser):

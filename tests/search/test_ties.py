@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenhand as eh
+from evenhand.rules import scores
 from evenhand.search import Certified, Directions, Lines, NoRule, Problem
 from evenhand.search.coincidence import CLOSE, share_planes
 from evenhand.search.sweep import centred
@@ -211,6 +212,6 @@ def test_contrasts_of_rounding_size_are_zero():
     )
     assert Certified().solve(problem)[0].status == "optimal"
     densities = np.array([[0.1 + 0.2, 0.3], [0.3, 0.3], [0.4, 0.3]])
-    contrasts = eh.scores.contrasts(densities, np.array([[1.0, -1.0]]))
+    contrasts = scores.contrasts(densities, np.array([[1.0, -1.0]]))
     np.testing.assert_array_equal(contrasts[:2], 0.0)
     assert contrasts[2, 0] == pytest.approx(0.1)

@@ -12,8 +12,8 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from evenhand.cli.columns import GroupColumns
-    from evenhand.criteria import AttributeKey
-    from evenhand.rule import Rule
+    from evenhand.rules.criteria import AttributeKey
+    from evenhand.rules.rule import Rule
     from evenhand.tables import Source
 
 AHEAD = 3
@@ -210,8 +210,8 @@ class Decider:
         import numpy as np
         import pyarrow as pa
 
-        from evenhand import scores
         from evenhand.errors import InputError
+        from evenhand.rules import scores
 
         try:
             p_y, p_group = self.probabilities(batch)

@@ -13,12 +13,12 @@ from evenhand.cli.features import Features
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
-    from evenhand.classifier import FairClassifier
+    from evenhand.estimator.classifier import FairClassifier
 
 
 def apply_classifier(path: Path, file: Path, output: Path, *, prefix: str, keep: bool) -> int:
     """Decide a table by the classifier in a file that ``evenhand fit --features`` or evenhand.io.save wrote."""
-    from evenhand.classifier import FairClassifier
+    from evenhand.estimator.classifier import FairClassifier
 
     fair = io.load(path)
     if not isinstance(fair, FairClassifier):

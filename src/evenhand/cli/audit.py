@@ -64,7 +64,7 @@ def audit(
         Write an HTML report to this file.
     """
     from evenhand import tables
-    from evenhand.audit import audit as audit_decisions
+    from evenhand.auditing.audit import audit as audit_decisions
     from evenhand.cli import FAIL, INSUFFICIENT, PASS, columns, output
     from evenhand.cli.criterion import combine
     from evenhand.errors import InputError

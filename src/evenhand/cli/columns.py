@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand import tables
-from evenhand.criteria import AttributeKey, Criterion, Groups, display_names, write_out
+from evenhand.engines.remembered import recall, remember
 from evenhand.errors import InputError
 from evenhand.inputs import (
     FloatArray,
@@ -22,10 +22,10 @@ from evenhand.inputs import (
     read_labels,
     read_sensitive,
 )
-from evenhand.remembered import recall, remember
+from evenhand.rules.criteria import AttributeKey, Criterion, Groups, display_names, write_out
 
 if TYPE_CHECKING:
-    from evenhand.rule import Rule
+    from evenhand.rules.rule import Rule
 
 Cell = tuple[AttributeKey, int | None, int]
 REST_SLACK = 1e-3

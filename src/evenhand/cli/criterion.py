@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from evenhand import criteria
-from evenhand.criteria import Criterion, Intersection, MinimumRate, SelectionBudget, SelectionRatio
 from evenhand.errors import InputError
+from evenhand.rules import criteria
+from evenhand.rules.criteria import Criterion, Intersection, MinimumRate, SelectionBudget, SelectionRatio
 from evenhand.tables import nearest
 
 _RATIO = ("selection_ratio", "ratio")

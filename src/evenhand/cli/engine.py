@@ -12,13 +12,13 @@ import numpy as np
 
 from evenhand import tables
 from evenhand.cli.columns import GroupColumns, match_columns, positive_label
-from evenhand.criteria import AttributeKey, Criterion, Groups, write_out
 from evenhand.engines.recount import places
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
-from evenhand.rule import Rule
+from evenhand.rules.criteria import AttributeKey, Criterion, Groups, write_out
+from evenhand.rules.rule import Rule
 from evenhand.text import printable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from evenhand.rule import Receipt, Rule
+    from evenhand.rules.rule import Receipt, Rule
 
 MOST_ROWS = 1000
 

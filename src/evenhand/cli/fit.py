@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from evenhand.cli.columns import Scored
-    from evenhand.criteria import Criterion
-    from evenhand.frontier import Frontier
-    from evenhand.rule import Rule
+    from evenhand.rules.criteria import Criterion
+    from evenhand.rules.frontier import Frontier
+    from evenhand.rules.rule import Rule
 
 STEPS = 19
 
@@ -138,10 +138,10 @@ def fit(
     from evenhand.cli import PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
-    from evenhand.criteria import check_tolerance, write_out
     from evenhand.errors import InputError
     from evenhand.files import write_text
-    from evenhand.learn import learn_rule
+    from evenhand.rules.criteria import check_tolerance, write_out
+    from evenhand.rules.learn import learn_rule
 
     out.check_outputs(
         {"--output": output, "--report": report, "--card": card},
@@ -255,7 +255,7 @@ def fit(
 
 def _with_tolerance(data: Scored, tolerance: float, seed: int, options: dict[str, Any]) -> Frontier:
     """Return the frontier on its usual tolerances and on the one that is asked for."""
-    from evenhand.frontier import frontier, tolerance_ladder
+    from evenhand.rules.frontier import frontier, tolerance_ladder
 
     rows = (data.y, data.sensitive, data.p_y, data.p_group)
     gap = frontier(*rows, tolerances=[tolerance], random_state=seed, **options).base_gap
@@ -359,9 +359,9 @@ def frontier(
     from evenhand.cli import PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
-    from evenhand.criteria import check_tolerance
     from evenhand.errors import InputError
-    from evenhand.frontier import frontier as draw_frontier
+    from evenhand.rules.criteria import check_tolerance
+    from evenhand.rules.frontier import frontier as draw_frontier
 
     out.check_outputs({"--output": output, "--report": report}, {"the table that is read": file})
     if output is not None:

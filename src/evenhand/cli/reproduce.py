@@ -49,9 +49,9 @@ def reproduce(
     """
     import sys
 
-    from evenhand import experiments
     from evenhand.cli import PASS
     from evenhand.cli import output as out
+    from evenhand.paper import experiments
 
     if list_all or not names:
         rows = [[entry.name, entry.paper, entry.needs] for entry in experiments.EXPERIMENTS]

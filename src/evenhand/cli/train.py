@@ -17,9 +17,9 @@ from evenhand.errors import InputError
 from evenhand.files import write_text
 
 if TYPE_CHECKING:
-    from evenhand.classifier import FairClassifier
     from evenhand.cli.fit import ScoreColumns
-    from evenhand.criteria import Criterion
+    from evenhand.estimator.classifier import FairClassifier
+    from evenhand.rules.criteria import Criterion
 
 ALL_OTHERS = "*"
 MOST_CATEGORIES = 255
@@ -38,7 +38,7 @@ def train(
     **options: Any,
 ) -> int:
     """Train a fair classifier on columns of a table, judge it, and save it."""
-    from evenhand.classifier import FairClassifier
+    from evenhand.estimator.classifier import FairClassifier
 
     if output is None:
         raise InputError("Say where the classifier goes, with --output fair.skops (or rule.json for the rule alone).")
@@ -93,8 +93,8 @@ def _judge(
 ) -> None:
     """Say how the classifier does, on rows of their own or on the cross-fitted ones; write report and card."""
     from evenhand.cli.fit import before_and_after_text
-    from evenhand.criteria import write_out
     from evenhand.report import model_card, summarize, write_report
+    from evenhand.rules.criteria import write_out
 
     rows: tuple[Any, ...] = ()
     if test is not None:

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import AttributeKey, Criterion, Intersection
 from evenhand.engines.counter import check_level
 from evenhand.engines.schema import DEVIATIONS, FINEST, POSITIVE, Schema, Words
 from evenhand.errors import InputError
-from evenhand.evidence import EvidenceName
 from evenhand.inputs import FloatArray, Missing, sort_groups
-from evenhand.rule import Rule
+from evenhand.rules.criteria import AttributeKey, Criterion, Intersection
+from evenhand.rules.evidence import EvidenceName
+from evenhand.rules.rule import Rule
 from evenhand.search import Search
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import numpy as np
 
 from evenhand._version import __version__
 from evenhand.arguments import check_path
-from evenhand.criteria import AttributeKey, Intersection, display_names
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST
 from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema, Scored
 from evenhand.errors import AggregateFormatError, InputError
 from evenhand.files import local_path, whole_or_nothing
+from evenhand.rules.criteria import AttributeKey, Intersection, display_names
 
 FORMAT = "evenhand-aggregate"
 VERSION = 2

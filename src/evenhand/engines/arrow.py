@@ -9,9 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand import scores
 from evenhand.arguments import check_flag, is_missing, shown
-from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
@@ -32,7 +30,9 @@ from evenhand.engines.schema import (
 from evenhand.engines.source import Counted, Names, Options, Size
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.inputs import FloatArray
-from evenhand.rule import Rule
+from evenhand.rules import scores
+from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.rule import Rule
 
 BATCH_ROWS = 1 << 17
 LONGEST_WAIT = 64

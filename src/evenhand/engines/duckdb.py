@@ -18,7 +18,6 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from evenhand.arguments import check_flag, check_path, check_text, shown
-from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
@@ -29,7 +28,8 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.export.sql import DIALECTS
 from evenhand.files import url_of, write_error
 from evenhand.inputs import as_native
-from evenhand.rule import Rule
+from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.rule import Rule
 
 BATCH_ROWS = 1 << 17
 SPELLING = DIALECTS["duckdb"]

@@ -22,19 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand import evidence as evidence_kinds
-from evenhand import scores
 from evenhand.arguments import check_choice, check_flag, check_seed
-from evenhand.criteria import Criterion, Intersection, check_tolerance, resolve
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.recount import Decisions, Recount
 from evenhand.engines.schema import FINEST, Columns, Schema
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
-from evenhand.evidence import EvidenceName
 from evenhand.export.sql import check_rule
 from evenhand.inputs import FloatArray, Missing
-from evenhand.learn import Setting, read_setting, resolve_search
-from evenhand.rule import Rule
+from evenhand.rules import evidence as evidence_kinds
+from evenhand.rules import scores
+from evenhand.rules.criteria import Criterion, Intersection, check_tolerance, resolve
+from evenhand.rules.evidence import EvidenceName
+from evenhand.rules.learn import Setting, read_setting, resolve_search
+from evenhand.rules.rule import Rule
 from evenhand.search import NoRule, Search
 from evenhand.search.closest import smallest_excess
 from evenhand.search.problem import FEASIBILITY_SLACK
@@ -316,7 +316,7 @@ class _Task:
 
 
 def _setting(cells: Aggregate, wanted: Wanted) -> Setting:
-    """Return what :func:`evenhand.learn.read_setting` makes of the midpoints, with weights for copies."""
+    """Return what :func:`evenhand.rules.learn.read_setting` makes of the midpoints, with weights for copies."""
     schema = cells.schema
     if cells.n_rows == 0:
         raise InputError("There are no rows: there is nothing to learn from.")

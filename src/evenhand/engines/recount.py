@@ -14,13 +14,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import AttributeKey, Criterion
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
 from evenhand.engines.schema import POSITIVE, Frame, Schema, Words
-from evenhand.evidence import EvidenceName
 from evenhand.inputs import Attribute, FloatArray, cross_attributes
-from evenhand.rule import Rule
+from evenhand.rules.criteria import AttributeKey, Criterion
+from evenhand.rules.evidence import EvidenceName
+from evenhand.rules.rule import Rule
 
 ROUNDING = 1e-9
 

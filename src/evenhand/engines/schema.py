@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.arguments import check_text, shown
-from evenhand.criteria import AttributeKey, Intersection
+from evenhand.engines.remembered import remember
 from evenhand.errors import InputError
 from evenhand.inputs import DEFAULT_ATTRIBUTE, as_list, sort_groups
-from evenhand.remembered import remember
-from evenhand.scores import SUM_SLACK, by_attribute
+from evenhand.rules.criteria import AttributeKey, Intersection
+from evenhand.rules.scores import SUM_SLACK, by_attribute
 
 FINEST = 12
 SCORE_BITS = FINEST + 1

@@ -9,11 +9,11 @@ import numpy as np
 
 from evenhand import tables
 from evenhand.arguments import check_label, check_text, is_missing, shown
-from evenhand.criteria import AttributeKey, Criterion, Intersection, check_tolerance
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
 from evenhand.engines.learning import learn_from_aggregate, learn_with_recount, warn_if_coarse
 from evenhand.engines.recount import Decisions, Recount, places
+from evenhand.engines.remembered import recall
 from evenhand.engines.schema import (
     BAD_LABEL,
     FINEST,
@@ -28,11 +28,11 @@ from evenhand.engines.schema import (
     read_group_columns,
 )
 from evenhand.errors import InputError
-from evenhand.evidence import EvidenceName
 from evenhand.export.sql import check_rule
 from evenhand.inputs import FloatArray, Missing, sort_groups
-from evenhand.remembered import recall
-from evenhand.rule import Rule
+from evenhand.rules.criteria import AttributeKey, Criterion, Intersection, check_tolerance
+from evenhand.rules.evidence import EvidenceName
+from evenhand.rules.rule import Rule
 from evenhand.search import Search
 
 MOST_GROUPS = 1000

@@ -15,7 +15,6 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.criteria import Criterion, resolve
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST, Counter
@@ -24,7 +23,8 @@ from evenhand.engines.source import Counted, Names, Options, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.export.sql import DIALECTS
-from evenhand.rule import Rule
+from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.rule import Rule
 
 PEEK_ROWS = 100_000
 ROOM = 8

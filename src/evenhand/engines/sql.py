@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
-from evenhand import scores
-from evenhand.criteria import AttributeKey
 from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
 from evenhand.errors import InputError
 from evenhand.export.sql import Dialect, Texts, fair_margin, group_cells
-from evenhand.rule import Rule
-from evenhand.scores import SUM_SLACK
+from evenhand.rules import scores
+from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.rule import Rule
+from evenhand.rules.scores import SUM_SLACK
 
 
 def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> dict[str, str]:

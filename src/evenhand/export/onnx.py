@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_path, shown
-from evenhand.classifier import FairClassifier
-from evenhand.criteria import AttributeKey, display_names
 from evenhand.errors import DisagreementError, InputError
+from evenhand.estimator.classifier import FairClassifier
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
 from evenhand.export.sql import check_rule
 from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, read_probabilities
-from evenhand.rule import Rule, class_array
+from evenhand.rules.criteria import AttributeKey, display_names
+from evenhand.rules.rule import Rule, class_array
 
 PROBABILITY_SLACK = 1e-6
 RULE_OPSET, RULE_IR = 13, 8
@@ -116,7 +116,7 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     X as an array is one input ``X``, doubles of shape (rows, features); X as a frame is an input for each
     column, of shape (rows, 1), doubles or text. The outputs are ``label``, ``fair_margin`` (positive iff the label
     is the positive one) and ``probability``, the base model's P(Y = positive | x). The models convert through
-    skl2onnx; histogram gradient boosting and :class:`evenhand.models.MLP`, on their own or at the end of a
+    skl2onnx; histogram gradient boosting and :class:`evenhand.paper.models.MLP`, on their own or at the end of a
     Pipeline, are written here, because the stock converter would round the thresholds.
 
     Parameters

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from evenhand._version import __version__
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.recalibration import FLOOR, product_pairs
+from evenhand.estimator.recalibration import FLOOR, product_pairs
 
 if TYPE_CHECKING:
-    from evenhand.criteria import AttributeKey
+    from evenhand.estimator.recalibration import Recalibration
     from evenhand.inputs import FloatArray
-    from evenhand.recalibration import Recalibration
-    from evenhand.rule import Rule
+    from evenhand.rules.criteria import AttributeKey
+    from evenhand.rules.rule import Rule
 
 ML = "ai.onnx.ml"
 

@@ -14,9 +14,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from evenhand.auxiliary import Layout
-from evenhand.crossfit import FoldEnsemble
 from evenhand.errors import InputError
+from evenhand.estimator.auxiliary import Layout
+from evenhand.estimator.crossfit import FoldEnsemble
 from evenhand.export.onnx_graph import ML, Graph, require
 from evenhand.io.parts import edges
 
@@ -186,8 +186,8 @@ class ModelGraph(Graph):
 
 
 def _mlp_writer(graph: ModelGraph, model: Any) -> Callable[[Any, str], str] | None:
-    """Return what adds a network of evenhand.models, or a head of one; None for any other model."""
-    if not type(model).__module__.startswith("evenhand.models."):
+    """Return what adds a network of evenhand.paper.models, or a head of one; None for any other model."""
+    if not type(model).__module__.startswith("evenhand.paper.models."):
         return None
     network, column = (model.network, model.column) if hasattr(model, "network") else (model, 0)
     if type(network).__name__ != "MLP":

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_choice, check_text, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
-from evenhand.scores import by_attribute
+from evenhand.rules.scores import by_attribute
 
 if TYPE_CHECKING:
-    from evenhand.criteria import AttributeKey
-    from evenhand.rule import Rule
+    from evenhand.rules.criteria import AttributeKey
+    from evenhand.rules.rule import Rule
 
 Output = Literal["decision", "margin"]
 Texts = NDArray[np.object_]
@@ -141,7 +141,7 @@ def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output:
 
 def check_rule(rule: Any, name: str = "rule") -> Rule:
     """Return a rule, or raise."""
-    from evenhand.rule import Rule
+    from evenhand.rules.rule import Rule
 
     if not isinstance(rule, Rule):
         raise InputError(f"{name} must be a Rule, such as learn_rule returns; got {shown(rule)}.")

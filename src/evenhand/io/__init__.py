@@ -1,6 +1,6 @@
 """Whole fitted estimators in files that execute nothing when they are read (extra ``io``).
 
-A file is a skops archive with two additions: rules as JSON, and the networks of :mod:`evenhand.models` as
+A file is a skops archive with two additions: rules as JSON, and the networks of :mod:`evenhand.paper.models` as
 safetensors. There is no pickle in it, and none is ever tried. It holds what the rule was learnt from, the labels,
 groups and probabilities of those rows, since ``with_tolerance`` and ``frontier()`` need them: treat it as you
 treat the data.
@@ -25,7 +25,7 @@ from evenhand.io.allowed import ALLOWED, DENIED
 from evenhand.io.archive import Archive, pack, skops_io
 from evenhand.io.parts import put_back, set_aside
 from evenhand.io.trees import check_trees
-from evenhand.scores import by_attribute
+from evenhand.rules.scores import by_attribute
 
 __all__ = ["ALLOWED", "load", "save"]
 
@@ -153,7 +153,7 @@ def _check_readable(path: Path, trusted: Iterable[str], kind: str) -> None:
 
 
 def _read(path: Path, trusted: Iterable[str]) -> Any:
-    archive = Archive.open(path)
+    archive = Archive.open(path).with_present_names()
     if untrusted := _untrusted(archive, trusted):
         raise UntrustedTypesError(str(path), untrusted)
     estimator = skops_io().loads(archive.data, trusted=[*ALLOWED, *trusted])
@@ -176,8 +176,8 @@ def _untrusted(archive: Archive, trusted: Iterable[str]) -> list[str]:
 
 def _name_crossed(estimator: Any) -> None:
     """Give the dicts of a classifier from an older file the keys of today, where crossed attributes had their text."""
-    from evenhand.classifier import FairClassifier
-    from evenhand.rule import Rule
+    from evenhand.estimator.classifier import FairClassifier
+    from evenhand.rules.rule import Rule
 
     rule = vars(estimator).get("rule_") if isinstance(estimator, FairClassifier) else None
     if not isinstance(rule, Rule) or all(isinstance(name, str) for name in rule.groups):
@@ -192,8 +192,8 @@ def _name_crossed(estimator: Any) -> None:
 
 
 def _check_whole(estimator: Any) -> None:
-    from evenhand.classifier import FairClassifier
-    from evenhand.rule import Rule
+    from evenhand.estimator.classifier import FairClassifier
+    from evenhand.rules.rule import Rule
 
     if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
         raise ModelFormatError(f"The file holds a {type(estimator).__name__}, not an estimator of evenhand.")

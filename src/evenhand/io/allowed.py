@@ -10,10 +10,20 @@ the search trees of nearest neighbours, support vector machines), and CLIPZeroSh
 from __future__ import annotations
 
 _EVENHAND = {
-    "auxiliary": ("Layout", "Target"),
-    "baselines.jiang": ("WassersteinBarycentre",),
-    "classifier": ("FairClassifier",),
-    "criteria": (
+    "estimator.auxiliary": ("Layout", "Target"),
+    "estimator.classifier": ("FairClassifier",),
+    "estimator.crossfit": ("FoldEnsemble", "Models"),
+    "estimator.diagnostics": ("Cell", "ClassQuality", "Diagnostics", "Separation"),
+    "estimator.heldout": ("HeldOut",),
+    "estimator.recalibration": ("Recalibration",),
+    "estimator.sample": ("SensitiveColumns",),
+    "inputs": ("Attribute",),
+    "io.parts": ("Keyed", "Stored"),
+    "paper.baselines.jiang": ("WassersteinBarycentre",),
+    "paper.models._estimator": ("Head",),
+    "paper.models.mlp": ("MLP",),
+    "paper.models.resnet": ("ResNet18",),
+    "rules.criteria": (
         "Composite",
         "DemographicParity",
         "EqualOpportunity",
@@ -24,21 +34,12 @@ _EVENHAND = {
         "SelectionBudget",
         "SelectionRatio",
     ),
-    "crossfit": ("FoldEnsemble", "Models"),
-    "diagnostics": ("Cell", "ClassQuality", "Diagnostics", "Separation"),
-    "frontier": ("Frontier", "FrontierPoint"),
-    "heldout": ("HeldOut",),
-    "inputs": ("Attribute",),
-    "io.parts": ("Keyed", "Stored"),
-    "models._estimator": ("Head",),
-    "models.mlp": ("MLP",),
-    "models.resnet": ("ResNet18",),
-    "recalibration": ("Recalibration",),
-    "sample": ("SensitiveColumns",),
+    "rules.frontier": ("Frontier", "FrontierPoint"),
     "search.certified": ("Certified",),
     "search.directions": ("Directions",),
     "search.dual": ("Dual",),
     "search.lines": ("Lines",),
+    "search.smoothed": ("Smoothed",),
 }
 _OTHERS = (
     "builtins.object",
@@ -72,3 +73,32 @@ ALLOWED: frozenset[str] = frozenset(
 DENIED: frozenset[str] = frozenset(
     f"sklearn.svm._classes.{name}" for name in ("SVC", "NuSVC", "SVR", "NuSVR", "OneClassSVM")
 )
+
+# Modules of earlier versions, by where their types are now: files that name them still load.
+_MOVED = {
+    "auxiliary": "estimator",
+    "baselines": "paper",
+    "classifier": "estimator",
+    "criteria": "rules",
+    "crossfit": "estimator",
+    "diagnostics": "estimator",
+    "frontier": "rules",
+    "heldout": "estimator",
+    "models": "paper",
+    "recalibration": "estimator",
+    "sample": "estimator",
+}
+
+
+def present_name(module: str) -> str:
+    """Return where a module of evenhand is now.
+
+    Examples
+    --------
+    >>> from evenhand.io.allowed import present_name
+    >>> present_name("evenhand.models.mlp"), present_name("sklearn.base")
+    ('evenhand.paper.models.mlp', 'sklearn.base')
+    """
+    package, _, rest = module.partition(".")
+    first = rest.partition(".")[0]
+    return f"evenhand.{_MOVED[first]}.{rest}" if package == "evenhand" and first in _MOVED else module

@@ -11,6 +11,7 @@ import json
 import platform
 import re
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import sklearn
 
 from evenhand._version import __version__
 from evenhand.errors import MissingExtraError, ModelFormatError
+from evenhand.io.allowed import present_name
 
 FORMAT = "evenhand-estimator"
 VERSION = 1
@@ -93,17 +95,25 @@ class Archive:
 
     def names(self) -> set[str]:
         """Return the full name of every type that the archive names, trusted or not."""
-        waiting = [json.loads(self.read("schema.json"))]
-        found = set()
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, dict):
-                if "__class__" in node:
-                    found.add(f"{node.get('__module__')}.{node['__class__']}")
-                waiting.extend(node.values())
-            elif isinstance(node, list):
-                waiting.extend(node)
-        return found
+        schema = json.loads(self.read("schema.json"))
+        return {f"{node.get('__module__')}.{node['__class__']}" for node in _nodes(schema) if "__class__" in node}
+
+    def with_present_names(self) -> Archive:
+        """Return the archive with the modules of today, where it names some of an earlier version."""
+        schema = json.loads(self.read("schema.json"))
+        changed = False
+        for node in _nodes(schema):
+            module = node.get("__module__")
+            if isinstance(module, str) and (now := present_name(module)) != module:
+                node["__module__"] = now
+                changed = True
+        if not changed:
+            return self
+        written = io.BytesIO()
+        with zipfile.ZipFile(written, "w") as target, zipfile.ZipFile(io.BytesIO(self.data)) as source:
+            for name in source.namelist():
+                target.writestr(name, json.dumps(schema) if name == "schema.json" else source.read(name))
+        return Archive(written.getvalue())
 
     def _check(self, path: Path) -> None:
         with zipfile.ZipFile(io.BytesIO(self.data)) as source:
@@ -130,3 +140,15 @@ class Archive:
             raise ModelFormatError(
                 f"{path} has version {version}, this evenhand reads up to {VERSION}: update evenhand."
             )
+
+
+def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every dict of a schema."""
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.criteria import Intersection
 from evenhand.errors import InputError, MissingExtraError, ModelFormatError
-from evenhand.rule import Rule
+from evenhand.rules.criteria import Intersection
+from evenhand.rules.rule import Rule
 
 _LEAVES = (
     str,
@@ -152,7 +152,7 @@ def _write_network(holder: Any, key: Any, net: Any, name: str) -> dict[str, byte
 
 
 def _read_network(holder: Any, key: Any, name: str, read: Callable[[str], bytes]) -> Any:
-    from evenhand.models._estimator import NetworkClassifier
+    from evenhand.paper.models._estimator import NetworkClassifier
 
     if not isinstance(holder, NetworkClassifier) or key != "net_":
         raise ModelFormatError("A network is where none belongs.")
@@ -160,7 +160,7 @@ def _read_network(holder: Any, key: Any, name: str, read: Callable[[str], bytes]
     from skorch.history import History
     from torch.optim import Adam
 
-    from evenhand.models._net import Net
+    from evenhand.paper.models._net import Net
 
     about = json.loads(read(f"{name}.json"))
     bare = copy.copy(holder)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.rule import Rule
+from evenhand.rules.rule import Rule
 
 POINTS = 900
 BINS = 48

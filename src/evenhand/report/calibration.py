@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.intervals import effective_counts, wilson_interval
+from evenhand.statistics.intervals import effective_counts, wilson_interval
 
 BINS = 10
 

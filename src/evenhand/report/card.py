@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand.arguments import check_text, shown
-from evenhand.classifier import FairClassifier
-from evenhand.criteria import display_names
 from evenhand.errors import InputError
+from evenhand.estimator.classifier import FairClassifier
 from evenhand.export.sql import check_rule
 from evenhand.report.summarize import summarize
-from evenhand.rule import Rule
+from evenhand.rules.criteria import display_names
+from evenhand.rules.rule import Rule
 from evenhand.text import printable
 
 SCHEMA = "evenhand-card/1"
@@ -243,7 +243,7 @@ def _kind(model: Any) -> str:
     from sklearn.frozen import FrozenEstimator
     from sklearn.pipeline import Pipeline
 
-    from evenhand.crossfit import FoldEnsemble
+    from evenhand.estimator.crossfit import FoldEnsemble
 
     if isinstance(model, FrozenEstimator):
         return f"{_kind(model.estimator)}, trained before"

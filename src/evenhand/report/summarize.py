@@ -11,13 +11,10 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from evenhand import scores
 from evenhand._version import __version__
 from evenhand.arguments import check_flag, check_seed, shown
-from evenhand.audit import AttributeAudit, Audit, Estimate, GroupAudit, Verdict, audit
-from evenhand.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
+from evenhand.auditing.audit import AttributeAudit, Audit, Estimate, GroupAudit, Verdict, audit
 from evenhand.errors import InputError
-from evenhand.frontier import Frontier
 from evenhand.inputs import (
     Attribute,
     FloatArray,
@@ -31,11 +28,14 @@ from evenhand.inputs import (
     read_sensitive,
     read_weights,
 )
-from evenhand.intervals import check_confidence
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.bias import picture_bias
 from evenhand.report.calibration import reliability
-from evenhand.rule import Rule, class_array
+from evenhand.rules import scores
+from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
+from evenhand.rules.frontier import Frontier
+from evenhand.rules.rule import Rule, class_array
+from evenhand.statistics.intervals import check_confidence
 
 SCHEMA = "evenhand-report/1"
 RECEIPTS = 4
@@ -117,7 +117,7 @@ def summarize(
           (``utility``, ``upper_bound``, ``status`` on the rows it was learnt from, or None); ``terms``
           (``name``, ``z``); ``flips`` (``attribute``, ``group``, ``rows``, ``to_positive``, ``to_negative``);
           ``flipped`` (the number of rows); ``receipts`` (``row``, ``group`` and the fields of
-          :class:`evenhand.rule.Receipt`).
+          :class:`evenhand.rules.rule.Receipt`).
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
         - ``bias``: None, or the picture of the bias scores. ``kind`` "plane": ``limits`` of the two axes, the

@@ -1,0 +1,1 @@
+"""Rates, gaps and verdicts of decisions that were made."""

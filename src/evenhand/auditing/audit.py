@@ -1,0 +1,579 @@
+"""An audit of decisions: rates by group, gaps with intervals, and what the data can say about them.
+
+It needs labels, decisions and groups, and no model. Everything is computed from one table of counts for each
+attribute (:func:`evenhand.auditing.tally.tabulate`); criteria say which combinations of rates are bounded, so that a
+criterion of any kind is judged in the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from evenhand.arguments import check_seed, is_number, shown
+from evenhand.auditing.tally import BoolArray, read_decisions, read_positive, tabulate
+from evenhand.errors import InputError
+from evenhand.inputs import (
+    Attribute,
+    FloatArray,
+    Missing,
+    as_column,
+    cross_attributes,
+    factorize,
+    read_probabilities,
+    read_sensitive,
+    read_weights,
+)
+from evenhand.plausibility import check_same_index
+from evenhand.rules.criteria import (
+    AttributeKey,
+    Composite,
+    Constraint,
+    Criterion,
+    DemographicParity,
+    EqualizedOdds,
+    EqualOpportunity,
+    Event,
+    PredictiveEquality,
+    SelectionRatio,
+    check_tolerance,
+    display_names,
+    resolve,
+)
+from evenhand.statistics.intervals import (
+    check_confidence,
+    distance_interval,
+    effective_counts,
+    linear_intervals,
+    newcombe_interval,
+    normal_quantile,
+    pairs_of,
+    ratio_at,
+    settling_factor,
+    simultaneous_quantile,
+    wilson_interval,
+)
+
+Outcome = Literal["pass", "fail", "insufficient evidence"]
+_PARITIES: tuple[Criterion, ...] = (
+    DemographicParity(), EqualOpportunity(), PredictiveEquality(), EqualizedOdds(),
+)  # fmt: skip
+_FOUR_FIFTHS = SelectionRatio(0.8)
+_NAMES = ("y", "decisions_or_scores")
+_MANY = 100.0  # so many times the rows stand for a large sample, in which the joint quantile no longer grows
+_RATE_LABELS = {"selection_rate": None, "true_positive_rate": 1, "false_positive_rate": 0}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval; the value is None where there are no rows to estimate it from."""
+
+    value: float | None
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class GroupAudit:
+    """One group: its rows, by label, and its rates. What needs labels is None without them."""
+
+    group: Hashable
+    rows: int
+    negatives: int | None
+    positives: int | None
+    selection_rate: Estimate
+    true_positive_rate: Estimate | None
+    false_positive_rate: Estimate | None
+    accuracy: Estimate | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The difference of a rate between two groups, the first minus the second."""
+
+    rate: str
+    first: Hashable
+    second: Hashable
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class AttributeAudit:
+    """One attribute: its groups, the gap of each parity criterion, every pair, and the selection ratio."""
+
+    name: str
+    unknown_rows: int
+    groups: tuple[GroupAudit, ...]
+    gaps: Mapping[str, Estimate]
+    pairs: tuple[Pair, ...]
+    selection_ratio: Estimate
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """What an undecided verdict lacks most: the cell with the fewest rows, and how many would settle it.
+
+    ``rows_needed`` is the whole data set's size in its present mix, ``cell_needed`` the cell's share of it.
+    Both suppose that the rates stay as they are; None means that no number of rows is expected to settle it.
+    For a cell without rows ``cell_needed`` is what it takes to know any rate to within the tolerance.
+    """
+
+    rows_needed: int | None
+    group: Hashable
+    label: int | None
+    cell_rows: int
+    cell_needed: int | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A criterion's gap, the tolerance, and what follows from the gap's interval.
+
+    The gap is how far the rates are outside the criterion's bounds: for a parity the largest difference
+    between two groups; for ``selection_ratio(0.8)`` the most by which a rate is below 0.8 times another.
+    """
+
+    criterion: str
+    attribute: str | None
+    gap: Estimate
+    tolerance: float
+    outcome: Outcome
+    shortage: Shortage | None
+
+
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """What :func:`audit` found. Printed, it is a table.
+
+    Attributes
+    ----------
+    rows : int
+        The number of rows.
+    confidence, tolerance : float
+        As given.
+    weighted : bool
+        Whether rows had weights: rates are then weighted, and intervals use Kish's effective sample size.
+    accuracy : Estimate or None
+        The accuracy over all rows; None without labels.
+    attributes : tuple of AttributeAudit
+        The rates and gaps of each attribute.
+    verdicts : tuple of Verdict
+        One for each criterion and attribute.
+    """
+
+    rows: int
+    confidence: float
+    tolerance: float
+    weighted: bool
+    accuracy: Estimate | None
+    attributes: tuple[AttributeAudit, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every verdict is "pass"."""
+        return all(verdict.outcome == "pass" for verdict in self.verdicts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the audit as plain data that JSON can hold.
+
+        Returns
+        -------
+        dict
+            Keys as the attributes of the classes of this module. An estimate is ``{"value", "lower",
+            "upper"}``; a group that is no text, number or truth value is written as its text.
+        """
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    def __str__(self) -> str:
+        from evenhand.auditing.audit_text import lines
+
+        return "\n".join(lines(self))
+
+    __repr__ = __str__
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple) and value and isinstance(value[0], _RECORDS):
+        return [_plain(item) for item in value]
+    if isinstance(value, _RECORDS):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+_RECORDS = (Estimate, GroupAudit, Pair, AttributeAudit, Shortage, Verdict)
+
+
+def audit(
+    y: Any,
+    decisions_or_scores: Any,
+    sensitive_features: Any,
+    *,
+    criterion: str | Criterion | None = None,
+    tolerance: float = 0.05,
+    confidence: float = 0.95,
+    threshold: float = 0.5,
+    pos_label: Hashable = 1,
+    sample_weight: ArrayLike | None = None,
+    missing: Missing = "raise",
+    random_state: int | None = 0,
+) -> Audit:
+    """Audit decisions: rates by group, every gap with its interval, and a verdict for each criterion.
+
+    A verdict is "pass" where the interval of the gap lies within the tolerance, "fail" where it lies beyond,
+    and "insufficient evidence" where the tolerance is inside it; then the audit says how many rows would
+    settle the matter. A gap that is small in this sample is not yet shown to be small.
+
+    Parameters
+    ----------
+    y : array-like or None
+        The labels: any two values. Without labels only rates of positive decisions are audited.
+    decisions_or_scores : array-like
+        Decisions as the two labels, booleans, or 0 and 1; or scores in [0, 1], of which those above the
+        threshold are positive decisions.
+    sensitive_features : array-like, Series, frame or dict of columns
+        Each row's group. Each column is audited on its own; cross columns by a criterion with an
+        :class:`~evenhand.Intersection`. Rows of all arguments are matched by position; two pandas objects whose
+        indexes differ are refused.
+    criterion : str, Criterion or None, default=None
+        What to give verdicts on. None: demographic parity, equal opportunity, predictive equality, equalized
+        odds, and a selection ratio of four fifths.
+    tolerance : float, default=0.05
+        The largest gap that passes, for criteria without a tolerance of their own.
+    confidence : float, default=0.95
+        The level of all intervals.
+    threshold : float, default=0.5
+        The score above which a decision is positive.
+    pos_label : label, default=1
+        The positive label.
+    sample_weight : array-like, default=None
+        The weights of the rows. Intervals then use Kish's effective sample size, an approximation.
+    missing : {"raise", "ignore"}, default="raise"
+        Whether a row whose group is unknown is an error, or counts for accuracy but for no group.
+    random_state : int or None, default=0
+        The seed of the bootstrap that widens the intervals of gaps among several groups.
+
+    Returns
+    -------
+    Audit
+        Plain data; printed, a table.
+
+    Notes
+    -----
+    Rates have Wilson's interval, differences Newcombe's, the largest of several gaps that of
+    :func:`evenhand.statistics.intervals.gap_interval`, the selection ratio Donner and Zou's.
+
+    Examples
+    --------
+    >>> from evenhand.auditing.audit import audit
+    >>> y = [0, 1] * 200
+    >>> decisions = [0, 1] * 100 + [1, 1] * 100
+    >>> found = audit(y, decisions, ["F"] * 200 + ["M"] * 200, criterion="eo")
+    >>> found.verdicts[0].outcome, found.verdicts[0].gap.value
+    ('fail', 1.0)
+    """
+    tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
+    check_seed(random_state)
+    wanted = (*_PARITIES, _FOUR_FIFTHS) if criterion is None else _parts(resolve(criterion))
+    if y is None:
+        if criterion is not None and any(part.needs_joint for part in wanted):
+            raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
+        wanted = tuple(part for part in wanted if not part.needs_joint)
+    check_same_index(
+        {
+            "y": y,
+            "decisions_or_scores": decisions_or_scores,
+            "sensitive_features": sensitive_features,
+            "sample_weight": sample_weight,
+        }
+    )
+    positive, decided = _read_decisions(y, decisions_or_scores, threshold, pos_label)
+    weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
+    attributes = read_sensitive(sensitive_features, len(decided), missing=missing)
+    for crossed in dict.fromkeys(crossed for part in wanted for crossed in part.intersections):
+        attributes[crossed] = cross_attributes(attributes, crossed)
+    shown = display_names(attributes)
+    count = functools.partial(_Cells.count, positive=positive, decided=decided, weights=weights)
+    cells = {name: count(attribute) for name, attribute in attributes.items()}
+    everyone = count(Attribute("", (None,), np.zeros(len(decided), dtype=np.intp)))
+    settings = _Settings(tolerance, confidence, random_state, positive is not None)
+    verdicts = tuple(verdict for part in wanted for verdict in _judge(part, cells, everyone, settings, shown))
+    return Audit(
+        rows=len(decided),
+        confidence=confidence,
+        tolerance=tolerance,
+        weighted=weights is not None,
+        accuracy=everyone.accuracies(confidence)[0] if positive is not None else None,
+        attributes=tuple(_audit_attribute(cell, shown[name], settings) for name, cell in cells.items()),
+        verdicts=verdicts,
+    )
+
+
+def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
+    return criterion.parts if isinstance(criterion, Composite) else (criterion,)
+
+
+def _read_decisions(
+    y: Any, decisions_or_scores: Any, threshold: float, pos_label: Hashable
+) -> tuple[BoolArray | None, BoolArray]:
+    if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
+        raise InputError(f"threshold must be between 0 and 1; got {shown(threshold)}.")
+    shape = getattr(decisions_or_scores, "shape", ())
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] > 1:
+        read_probabilities(decisions_or_scores, _NAMES[1], shape=(None,))
+    column = as_column(decisions_or_scores, _NAMES[1])
+    if column.dtype == object and len(column) and all(is_number(item) for item in column):
+        column = column.astype(np.float64)
+    if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all():
+        labels = () if y is None else factorize(y, "y")[0]
+        if not all(value in labels for value in np.unique(column).tolist()[:3]):
+            decided = read_probabilities(column, _NAMES[1]) > threshold
+            return (None if y is None else read_positive(y, len(decided), pos_label, _NAMES)[0]), decided
+    return read_decisions(y, column, pos_label, _NAMES)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    tolerance: float
+    confidence: float
+    random_state: int | None
+    labelled: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """An attribute's table of rows, weights and squared weights: group by label by decision."""
+
+    attribute: Attribute
+    rows: FloatArray
+    weights: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def count(
+        cls,
+        attribute: Attribute,
+        *,
+        positive: BoolArray | None,
+        decided: BoolArray,
+        weights: FloatArray | None,
+    ) -> _Cells:
+        """Count the rows."""
+        table = functools.partial(tabulate, attribute.codes, len(attribute.groups), positive, decided)
+        rows = table(None)
+        return cls(attribute, rows, *((rows, rows) if weights is None else (table(weights), table(weights**2))))
+
+    def counts(self, label: int | None) -> tuple[FloatArray, FloatArray]:
+        """Return each group's effective positive decisions and rows, among the rows of a label."""
+        weights, squares = _among(self.weights, label), _among(self.squares, label)
+        return effective_counts(weights[:, 1], weights.sum(axis=1), squares.sum(axis=1))
+
+    def rates(self, label: int | None, confidence: float) -> tuple[Estimate, ...]:
+        """Return each group's rate of positive decisions among the rows of a label."""
+        return _estimates(*self.counts(label), confidence)
+
+    def accuracies(self, confidence: float) -> tuple[Estimate, ...]:
+        """Return each group's accuracy."""
+        right = self.weights[:, 0, 0] + self.weights[:, 1, 1]
+        counts = effective_counts(right, self.weights.sum(axis=(1, 2)), self.squares.sum(axis=(1, 2)))
+        return _estimates(*counts, confidence)
+
+
+def _among(table: FloatArray, label: int | None) -> FloatArray:
+    return table.sum(axis=1) if label is None else table[:, label]
+
+
+def _estimates(successes: FloatArray, trials: FloatArray, confidence: float) -> tuple[Estimate, ...]:
+    lower, upper = wilson_interval(successes, trials, confidence)
+    return tuple(
+        Estimate(s / n if n else None, low, high)
+        for s, n, low, high in zip(*(v.tolist() for v in (successes, trials, lower, upper)), strict=True)
+    )
+
+
+def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> AttributeAudit:
+    attribute, groups, confidence = cells.attribute, cells.attribute.groups, settings.confidence
+    labelled = settings.labelled
+    nothing = [None] * len(groups)
+    columns = (
+        groups,
+        cells.rows.sum(axis=(1, 2)).astype(int).tolist(),
+        _among(cells.rows, 0).sum(axis=1).astype(int).tolist() if labelled else nothing,
+        _among(cells.rows, 1).sum(axis=1).astype(int).tolist() if labelled else nothing,
+        cells.rates(None, confidence),
+        cells.rates(1, confidence) if labelled else nothing,
+        cells.rates(0, confidence) if labelled else nothing,
+        cells.accuracies(confidence) if labelled else nothing,
+    )
+    gaps = {}
+    for parity in _PARITIES:
+        if labelled or not parity.needs_joint:
+            constraints = parity.constraints({name: groups})
+            gaps[_name(parity)] = _System(constraints, {name: cells}, cells, settings).gap
+    return AttributeAudit(
+        name=name,
+        unknown_rows=int((attribute.codes < 0).sum()),
+        groups=tuple(GroupAudit(*row) for row in zip(*columns, strict=True)),
+        gaps=gaps,
+        pairs=tuple(
+            pair
+            for rate, label in _RATE_LABELS.items()
+            if labelled or label is None
+            for pair in _pairs(rate, groups, *cells.counts(label), confidence)
+        ),
+        selection_ratio=_selection_ratio(*cells.counts(None), settings),
+    )
+
+
+def _pairs(
+    rate: str, groups: Sequence[Hashable], successes: FloatArray, trials: FloatArray, confidence: float
+) -> Iterable[Pair]:
+    a, b = np.triu_indices(len(groups), 1)
+    lower, upper = newcombe_interval(successes[a], trials[a], successes[b], trials[b], confidence)
+    for i, j, low, high in zip(a.tolist(), b.tolist(), lower.tolist(), upper.tolist(), strict=True):
+        known = trials[i] > 0.0 and trials[j] > 0.0
+        value = float(successes[i] / trials[i] - successes[j] / trials[j]) if known else None
+        yield Pair(rate, groups[i], groups[j], Estimate(value, low, high))
+
+
+def _selection_ratio(successes: FloatArray, trials: FloatArray, settings: _Settings) -> Estimate:
+    """Return the lowest rate over the highest; the two ends as in :func:`distance_interval`."""
+    known = trials > 0.0
+    rates = successes[known] / trials[known]
+    value = float(rates.min() / rates.max()) if len(rates) > 1 and rates.max() > 0.0 else None
+    a, b = (index.ravel() for index in np.nonzero(~np.eye(len(trials), dtype=bool)))
+    joint = simultaneous_quantile(
+        pairs_of(len(trials)), successes, trials, settings.confidence, random_state=settings.random_state
+    )
+    lower, _ = ratio_at(successes[a], trials[a], successes[b], trials[b], normal_quantile(settings.confidence))
+    _, upper = ratio_at(successes[a], trials[a], successes[b], trials[b], joint)
+    return Estimate(value, float(lower.min()), min(float(upper.min()), 1.0))
+
+
+class _System:
+    """A criterion's constraints on one attribute, with the counts behind them."""
+
+    def __init__(
+        self,
+        constraints: Sequence[Constraint],
+        cells: Mapping[AttributeKey, _Cells],
+        everyone: _Cells,
+        settings: _Settings,
+    ) -> None:
+        self.events = tuple(dict.fromkeys(event for bound in constraints for event, _ in bound.terms))
+        position = {event: index for index, event in enumerate(self.events)}
+        terms = [(k, position[e], c) for k, bound in enumerate(constraints) for e, c in bound.terms]
+        rows, columns, coefficients = zip(*terms, strict=True)
+        shape = len(constraints), len(self.events)
+        self.matrix = sparse.csr_array((coefficients, (rows, columns)), shape=shape)
+        self.successes, self.trials, self.rows = _event_counts(self.events, cells, everyone)
+        self.bounds = np.array([b.lower for b in constraints]), np.array([b.upper for b in constraints])
+        self.settings = settings
+
+    @functools.cached_property
+    def gap(self) -> Estimate:
+        """The largest distance of a combination from its bounds."""
+        known = self.distances[~np.isnan(self.distances)]
+        return Estimate(float(known.max()) if known.size else None, *self.interval(1.0, self.quantiles(1.0)))
+
+    @functools.cached_property
+    def distances(self) -> FloatArray:
+        """How far each combination is outside its bounds; NaN where a rate has no rows."""
+        empty = self.trials <= 0.0
+        rates = np.divide(self.successes, self.trials, out=np.zeros(len(empty)), where=~empty)
+        values = self.matrix @ rates
+        outside = np.maximum(np.maximum(self.bounds[0] - values, values - self.bounds[1]), 0.0)
+        return np.where(abs(self.matrix) @ empty > 0.0, np.nan, outside)
+
+    def quantiles(self, factor: float) -> tuple[float, float]:
+        """Return the normal quantiles for one and for all combinations, with so many times the rows."""
+        confidence, seed = self.settings.confidence, self.settings.random_state
+        counts = self.successes * factor, self.trials * factor
+        return normal_quantile(confidence), simultaneous_quantile(self.matrix, *counts, confidence, random_state=seed)
+
+    def interval(self, factor: float, quantiles: tuple[float, float]) -> tuple[float, float]:
+        """Return the interval of the largest distance, with so many times the rows."""
+        counts = self.successes * factor, self.trials * factor
+        return distance_interval(self.matrix, *counts, self.bounds, quantiles)
+
+    def shortage(self, tolerance: float, rows: int) -> Shortage:
+        """Return what it would take to settle an undecided verdict."""
+        single, joint = self.quantiles(_MANY)
+        _, low, high = linear_intervals(self.matrix, self.successes, self.trials, single)
+        open_ = (low < self.bounds[0] - tolerance) | (high > self.bounds[1] + tolerance)
+        if self.gap.value is not None and self.gap.value > tolerance and not np.isnan(self.distances).any():
+            open_ = self.distances == self.gap.value
+        involved = np.flatnonzero(abs(self.matrix).T @ open_ > 0.0)
+        index = int(involved[np.argmin(self.trials[involved])])
+        event, have = self.events[index], int(self.rows[index])
+        if self.trials.min() <= 0.0:
+            enough = math.ceil((single / (2.0 * tolerance)) ** 2) if tolerance > 0.0 else None
+            return Shortage(None, event.group, event.label, have, enough)
+        factor = settling_factor(
+            lambda f: _outcome(*self.interval(f, (single, joint)), tolerance) != "insufficient evidence"
+        )
+        if factor is None:
+            return Shortage(None, event.group, event.label, have, None)
+        return Shortage(math.ceil(rows * factor), event.group, event.label, have, math.ceil(have * factor))
+
+
+def _outcome(least: float, most: float, tolerance: float) -> Outcome:
+    return "pass" if most <= tolerance else "fail" if least > tolerance else "insufficient evidence"
+
+
+def _event_counts(
+    events: Sequence[Event], cells: Mapping[AttributeKey, _Cells], everyone: _Cells
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    found = np.empty((3, len(events)))
+    tables: dict[tuple[AttributeKey | None, int | None], FloatArray] = {}
+    for index, event in enumerate(events):
+        table = everyone if event.attribute is None else cells[event.attribute]
+        key = event.attribute, event.label
+        if key not in tables:
+            tables[key] = np.array([*table.counts(event.label), _among(table.rows, event.label).sum(axis=1)])
+        found[:, index] = tables[key][:, table.attribute.groups.index(event.group)]
+    return found[0], found[1], found[2]
+
+
+def _judge(
+    criterion: Criterion,
+    cells: Mapping[AttributeKey, _Cells],
+    everyone: _Cells,
+    settings: _Settings,
+    shown: Mapping[AttributeKey, str],
+) -> Iterable[Verdict]:
+    constraints = criterion.constraints({name: cell.attribute.groups for name, cell in cells.items()})
+    by_attribute: dict[AttributeKey | None, list[Constraint]] = {}
+    for constraint in constraints:
+        by_attribute.setdefault(constraint.terms[0][0].attribute, []).append(constraint)
+    for attribute, bounds in by_attribute.items():
+        system = _System(bounds, cells, everyone, settings)
+        own = bounds[0].tolerance
+        tolerance = settings.tolerance if own is None else own
+        outcome = _outcome(system.gap.lower, system.gap.upper, tolerance)
+        rows = int((everyone if attribute is None else cells[attribute]).rows.sum())
+        shortage = system.shortage(tolerance, rows) if outcome == "insufficient evidence" else None
+        name = None if attribute is None else shown[attribute]
+        yield Verdict(_name(criterion), name, system.gap, tolerance, outcome, shortage)
+
+
+def _name(criterion: Criterion) -> str:
+    """Return the criterion's name as one would write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
+    options = [getattr(criterion, field.name) for field in fields(criterion)]
+    shown = [
+        str(o) for f, o in zip(fields(criterion), options, strict=True) if f.name not in ("attribute", "tolerance")
+    ]
+    return f"{words}({', '.join(shown)})" if shown else words

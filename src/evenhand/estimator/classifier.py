@@ -1,0 +1,572 @@
+"""FairClassifier: scikit-learn's contract around probabilities, cross-fitting and a fair rule."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Hashable, Mapping
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.validation import check_is_fitted
+
+from evenhand._compat import HasMethods, Interval, RealNotInt, StrOptions, num_samples, routing_enabled, validated
+from evenhand.arguments import shown
+from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
+from evenhand.estimator import crossfit
+from evenhand.estimator.auxiliary import (
+    Layout,
+    Target,
+    certain,
+    choose_auxiliaries,
+    known_groups,
+    layout_of,
+    needed_targets,
+)
+from evenhand.estimator.crossfit import Ensemble, Learner, Models, class_probabilities, cross_fit, make_plan
+from evenhand.estimator.diagnostics import Diagnostics, diagnose
+from evenhand.estimator.heldout import HeldOut
+from evenhand.estimator.recalibration import Recalibration
+from evenhand.estimator.sample import Rows, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
+from evenhand.inputs import FloatArray, factorize, read_weights
+from evenhand.plausibility import check_same_index
+from evenhand.rules.confidence import (
+    CERTIFYING_SHARE_WITH_MODELS,
+    check_unweighted,
+    learn_certified,
+    reserve_rows,
+)
+from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
+from evenhand.rules.frontier import Frontier, frontier
+from evenhand.rules.learn import learn_rule
+from evenhand.rules.rule import Receipt, Rule
+from evenhand.rules.scores import attribute_key
+from evenhand.statistics.intervals import check_confidence
+
+MOST_JOBS = 10_000
+
+
+class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose decisions are fair between groups, at the least cost in accuracy.
+
+    It trains ``estimator`` for p(Y|x) and an auxiliary model for the groups, and learns from their
+    probabilities the best rule that meets ``criterion``. ``predict(X)`` needs no sensitive attribute.
+
+    Parameters
+    ----------
+    estimator : classifier with predict_proba
+        The base model. One that is trained already is wrapped in :class:`sklearn.frozen.FrozenEstimator`.
+    auxiliary : classifier, dict of classifiers by attribute, or None, default=None
+        The model of the groups, cloned for each attribute that the criterion needs. ``None`` clones
+        ``estimator``. It is trained on whole numbers: the group's place among the sorted groups where p(A|x)
+        is enough (demographic parity), else ``label * G + group``, where label is 0 for the negative and 1
+        for the positive label, G is the number of groups and group is the place among them. A frozen model
+        may have these as its ``classes_``, or the groups themselves, or tuples ``(label, group)``; the order
+        of columns does not matter.
+    criterion : str or Criterion, default="equalized_odds"
+        What must hold. Several attributes mean that each must meet it (fairlearn crosses them; here
+        :class:`evenhand.Intersection` asks for that).
+    tolerance : float, default=0.05
+        The largest allowed difference of rates.
+    search : {"certified", "directions", "lines", "dual", "smoothed"} or a search, default="certified"
+        How the rule is found; see :func:`evenhand.learn_rule`.
+    cv : int, splitter, iterable of splits, float in (0, 1) or None, default=5
+        How the rule's probabilities come about. A number of folds or a splitter cross-fits: each row's
+        probabilities come from models that did not see it, the rule is learnt on all rows, and the final
+        models are trained on all rows. Folds are stratified on label and group; a splitter gets that
+        combination as its ``y``. A float holds out that share of the rows for the rule and trains on the
+        rest. ``None`` needs frozen models: all rows are the rule's.
+    ensemble : bool or "matched", default=False
+        Whether the models of the folds are kept and averaged, instead of training final models on all rows.
+        "matched" draws the folds three times and averages one model of each: its probabilities are then
+        distributed as those the rule is learnt on. That is safest for flexible models on a few thousand rows,
+        whose final models differ from those of the folds.
+    recalibrate : bool, default=False
+        Whether the probabilities are first corrected by what all models say together
+        (:mod:`evenhand.estimator.recalibration`), on the rows that the rule is learnt from. That was worth 0.7 to 1.7
+        points of accuracy for boosted trees on four thousand rows, and up to a tenth of a point on larger data.
+    confidence : float or None, default=None
+        Promise that every constraint holds in the population with this probability, for exactly the
+        classifier that is returned (:mod:`evenhand.rules.confidence`). Half of the rows are then seen by no model
+        and no search: they certify. ``rule_.learned_from["confidence"]`` says what.
+    costs : (false positive, false negative) or dict, default=None
+        Minimise the mean cost instead of maximising accuracy.
+    sensitive_at_predict : bool, default=False
+        Whether the attribute itself is used for decisions. The rule then is a threshold for each group, no
+        auxiliary model is trained, and ``predict`` asks for ``sensitive_features``.
+    sensitive_columns : column, or list of columns, of X, default=None
+        Where the attribute is found in X, by name in a frame or by number in an array, instead of passing
+        ``sensitive_features``.
+    drop_sensitive : bool, default=True
+        Whether those columns are kept from the models. If so, ``predict`` takes X with or without them.
+    pos_label : label or None, default=None
+        The positive label; ``None`` is ``classes_[1]``.
+    random_state : int, RandomState instance or None, default=None
+        Shuffles the folds, and seeds the models whose own ``random_state`` is None. An int gives the same
+        result each time.
+    n_jobs : int or None, default=None
+        How many models are trained at the same time. It does not change the result.
+    verbose : int, default=0
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    rule_ : Rule
+        The rule; ``rule_.solution_`` says what the search proved.
+    diagnostics_ : Diagnostics
+        Counts of each label in each group, and calibration and AUC of the probabilities.
+    held_out_ : HeldOut
+        What the rule was learnt from.
+    estimator_ : classifier
+        The fitted base model.
+    auxiliary_ : classifier, dict of classifiers by attribute, or None
+        The fitted auxiliary model; the key of a crossed attribute is its Intersection. None where the criterion or
+        ``sensitive_at_predict`` does without.
+    classes_ : ndarray of shape (2,)
+        The labels.
+    n_features_in_ : int
+        Number of features seen during fit. Only defined if the base model exposes it.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during fit. Only defined if the base model exposes them.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> data = eh.datasets.make_zafar(1200, random_state=0)
+    >>> fair = eh.FairClassifier(LogisticRegression(), tolerance=0.05, random_state=0)
+    >>> fair.fit(data.X, data.y, sensitive_features=data.group).predict(data.X[:4]).shape
+    (4,)
+    >>> max(map(abs, fair.rule_.solution_.values)) <= 0.05
+    True
+    >>> fair.with_tolerance(0.2).score(data.X, data.y) > fair.score(data.X, data.y)
+    True
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
+    __metadata_request__score: ClassVar[dict[str, bool]] = {"sensitive_features": True}
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "estimator": [HasMethods(["fit", "predict_proba"])],
+        "auxiliary": [HasMethods(["fit", "predict_proba"]), dict, None],
+        "criterion": [str, Criterion],
+        "tolerance": "no_validation",  # type: ignore[dict-item]
+        "search": [str, HasMethods(["solve"])],
+        "cv": ["cv_object", Interval(RealNotInt, 0, 1, closed="neither")],
+        "ensemble": ["boolean", StrOptions({"matched"})],
+        "recalibrate": ["boolean"],
+        "confidence": "no_validation",  # type: ignore[dict-item]
+        "costs": [tuple, list, dict, None],
+        "sensitive_at_predict": ["boolean"],
+        "sensitive_columns": [str, Integral, "array-like", None],
+        "drop_sensitive": ["boolean"],
+        "pos_label": "no_validation",  # type: ignore[dict-item]
+        "random_state": ["random_state"],
+        "n_jobs": [
+            Interval(Integral, 1, MOST_JOBS, closed="both"),
+            Interval(Integral, -MOST_JOBS, -1, closed="both"),
+            None,
+        ],
+        "verbose": ["verbose"],
+    }
+
+    rule_: Rule
+    _frontier: Frontier
+    diagnostics_: Diagnostics
+    held_out_: HeldOut
+    classes_: NDArray[Any]
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        auxiliary: Any = None,
+        criterion: str | Criterion = "equalized_odds",
+        tolerance: float = 0.05,
+        search: Any = "certified",
+        cv: Any = 5,
+        ensemble: Ensemble = False,
+        recalibrate: bool = False,
+        confidence: float | None = None,
+        costs: Any = None,
+        sensitive_at_predict: bool = False,
+        sensitive_columns: Any = None,
+        drop_sensitive: bool = True,
+        pos_label: Hashable | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.auxiliary = auxiliary
+        self.criterion = criterion
+        self.tolerance = tolerance
+        self.search = search
+        self.cv = cv
+        self.ensemble = ensemble
+        self.recalibrate = recalibrate
+        self.confidence = confidence
+        self.costs = costs
+        self.sensitive_at_predict = sensitive_at_predict
+        self.sensitive_columns = sensitive_columns
+        self.drop_sensitive = drop_sensitive
+        self.pos_label = pos_label
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @validated
+    def fit(
+        self, X: Any, y: ArrayLike, *, sensitive_features: Any = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Train the models and learn the rule.
+
+        Parameters
+        ----------
+        X : anything that the base model takes
+            The rows. Rows are selected; nothing else is done to X.
+        y : array of shape (n,)
+            Labels, any two values.
+        sensitive_features : array, Series, frame or dict of columns
+            Each row's group. Several columns are several attributes. Rows of all arguments are matched by position;
+            two pandas objects whose indexes differ are refused.
+        sample_weight : array of shape (n,), default=None
+            Weights for the models (those whose fit takes weights) and for the rule.
+
+        Returns
+        -------
+        self
+        """
+        for name in ("rule_", "_frontier", "held_out_", "n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        check_tolerance(self.tolerance)
+        if self.confidence is not None:
+            check_confidence(self.confidence)
+        check_not_lazy(X)
+        columns = self._find_columns(X, sensitive_features)
+        given = sensitive_features if columns is None else columns.read(X)
+        features = columns.drop(X) if columns is not None and self.drop_sensitive else X
+        sample = read_sample(features, y, given, sample_weight, self.pos_label)
+        self._columns = columns
+        return self._fit(sample)
+
+    def _fit(self, sample: Sample) -> Self:
+        rng = check_random_state(self.random_state)
+        targets = needed_targets(resolve(self.criterion), sample.attributes, sample.positive)
+        learning, certifying = self._reserve(sample, targets, rng)
+        learners, layouts = self._learners(sample, targets, rng)
+        plan = make_plan(self.cv, sample, targets, learning, ensemble=self.ensemble, rng=rng)
+        trained = cross_fit(sample.X, learners, plan, n_jobs=self.n_jobs, verbose=self.verbose)
+        auxiliaries = dict(zip(layouts, trained[1:], strict=True))
+        models = {name: found.model for name, found in auxiliaries.items()}
+        self.classes_ = sample.classes
+        self.estimator_ = trained[0].model
+        self.auxiliary_ = models if len(models) > 1 else next(iter(models.values()), None)
+        self._set_features()
+        held, positive, weight = plan.held_out, sample.positive[plan.held_out], sample.weights[plan.held_out]
+        p_y = trained[0].probabilities[:, sample.positive_index]
+        p_group = {name: layouts[name].arrange(found.probabilities) for name, found in auxiliaries.items()}
+        recalibration = None
+        if self.recalibrate:
+            codes = {name: targets[name].attribute.codes[held] for name in p_group}
+            recalibration = Recalibration.fit(p_y, p_group, positive, codes, weight)
+            p_y, p_group = recalibration.apply(p_y, p_group)
+        self._models = Models(
+            self.estimator_, sample.classes, sample.positive_index, models, layouts,
+            {name: target.without_rows() for name, target in targets.items()}, recalibration,
+        )  # fmt: skip
+        self.diagnostics_ = diagnose(p_y, p_group, targets, sample.labels, held, positive, weight)
+        if self.sensitive_at_predict:
+            p_group = {name: certain(found, found.attribute.codes[held], p_y) for name, found in targets.items()}
+        self.held_out_ = HeldOut.of(sample, held, p_y, p_group)
+        self._certifying = self._certified_part(sample, targets, certifying)
+        self._options = self._rule_options(rng)
+        self.rule_ = self._learn()
+        return self
+
+    def _reserve(
+        self, sample: Sample, targets: Mapping[AttributeKey, Target], rng: np.random.RandomState
+    ) -> tuple[Rows, Rows]:
+        """Split the rows into those for models and search, and those that only certify."""
+        rows = sample.counted
+        if self.confidence is None:
+            return rows, rows[:0]
+        check_unweighted(sample.weight)
+        attributes = {name: target.attribute for name, target in targets.items()}
+        criterion, share = resolve(self.criterion), CERTIFYING_SHARE_WITH_MODELS
+        held = reserve_rows(criterion, attributes, sample.positive, rng, share)
+        return rows[~held], rows[held]
+
+    def _certified_part(self, sample: Sample, targets: Mapping[AttributeKey, Target], rows: Rows) -> HeldOut | None:
+        """Return the rows that only certify, with the final models' probabilities."""
+        if not len(rows):
+            return None
+        used = targets if self.sensitive_at_predict else {}
+        codes = {name: target.attribute.codes[rows] for name, target in used.items()}
+        p_y, p_group = self._models.probabilities(take_rows(sample.X, rows), codes)
+        return HeldOut.of(sample, rows, p_y, p_group)
+
+    def _learners(
+        self, sample: Sample, targets: Mapping[AttributeKey, Target], rng: np.random.RandomState
+    ) -> tuple[list[Learner], dict[AttributeKey, Layout]]:
+        """Return the models to train: first that of the labels, then one for each layout."""
+        names = [] if self.sensitive_at_predict else list(targets)
+        if self.sensitive_at_predict and self.auxiliary is not None:
+            raise InputError("sensitive_at_predict=True uses the attribute itself: leave auxiliary=None.")
+        if self.sensitive_at_predict and self.recalibrate:
+            raise InputError("recalibrate=True corrects inferred groups, and sensitive_at_predict=True infers none.")
+        chosen = choose_auxiliaries(self.auxiliary, self.estimator, names)
+        params = self._fit_params(sample.weight, [self.estimator, *chosen.values()])
+        draw = None if self.random_state is None else rng
+        model = crossfit.seeded(self.estimator, draw)
+        learners = [Learner("p(Y|x)", model, sample.y, sample.classes, params[id(self.estimator)])]
+        layouts: dict[AttributeKey, Layout] = {}
+        for name, given in chosen.items():
+            target = targets[name]
+            frozen = isinstance(given, FrozenEstimator)
+            layouts[name] = layout_of(given, target, sample.labels) if frozen else Layout.of_trained(target)
+            model = crossfit.seeded(given, draw)
+            learners.append(Learner(target.describes, model, target.codes, layouts[name].classes, params[id(given)]))
+        crossfit.check_frozen(learners, cv=self.cv, ensemble=self.ensemble)
+        return learners, layouts
+
+    def _fit_params(self, weight: FloatArray | None, models: list[Any]) -> dict[int, dict[str, Any]]:
+        """Return what each model's fit is given besides X and its target, by the model's id."""
+        if not routing_enabled():
+            distinct = {id(model): model for model in models}
+            return {key: crossfit.weight_params(model, weight) for key, model in distinct.items()}
+        given = {} if weight is None else {"sample_weight": weight}
+        routed = process_routing(self, "fit", **given)
+        return {id(model): dict(routed[name]["fit"]) for name, model in self._routed_models().items()}
+
+    def _set_features(self) -> None:
+        """Say which features were seen: X's, or the base model's where X is its own affair."""
+        if self._columns is not None and self.drop_sensitive:
+            self.n_features_in_ = self._columns.n_features
+            if self._columns.feature_names is not None:
+                self.feature_names_in_ = np.array(self._columns.feature_names, dtype=object)
+            return
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+
+    def _learn(self) -> Rule:
+        """Return the rule, from what was held out, and as certified by what was reserved."""
+        held, options = self.held_out_, {"tolerance": self.tolerance, **self._options}
+        try:
+            if self._certifying is None or self.confidence is None:
+                rule = learn_rule(held.y, held.sensitive_features, held.p_y, held.p_group, **options)
+            else:
+                rule = learn_certified(held, self._certifying, confidence=self.confidence, **options)
+        except InfeasibleError as error:
+            error.add_note("The models are kept: with_tolerance(...) tries another tolerance at once.")
+            if self.diagnostics_.weaknesses:
+                error.add_note(self.diagnostics_.warning())
+            raise
+        if self.diagnostics_.weaknesses and np.any(rule.z != 0.0):
+            warnings.warn(self.diagnostics_.warning(), EvenhandWarning, stacklevel=3)
+        return rule
+
+    def _rule_options(self, rng: np.random.RandomState) -> dict[str, Any]:
+        """Return what the rule is learnt with besides the rows and the tolerance."""
+        held, seed = self.held_out_, self.random_state
+        return {
+            "criterion": self.criterion, "search": self.search, "costs": self.costs, "groups": held.groups,
+            "sample_weight": held.sample_weight,
+            "random_state": seed if isinstance(seed, Integral) else int(rng.randint(2**31 - 1)),
+            "pos_label": self.classes_.tolist()[self._models.positive_index],
+        }  # fmt: skip
+
+    def frontier(self) -> Frontier:
+        """Return the best rule at each of a ladder of tolerances, from the rows that the rule was learnt from.
+
+        It is searched for in the first call, and kept.
+
+        Returns
+        -------
+        Frontier
+        """
+        check_is_fitted(self, "held_out_")
+        if "_frontier" not in vars(self):
+            held = self.held_out_
+            self._frontier = frontier(held.y, held.sensitive_features, held.p_y, held.p_group, **self._options)
+        return self._frontier
+
+    def with_tolerance(self, tolerance: float) -> Self:
+        """Return a new fitted classifier with another tolerance: no model is trained, this one is kept.
+
+        Parameters
+        ----------
+        tolerance : float
+            The largest allowed difference of rates.
+
+        Notes
+        -----
+        With ``confidence`` the same reserved rows certify again. The promise then holds for each tolerance
+        that was fixed in advance, not for one that is chosen by what the others gave; hence a warning.
+        """
+        check_is_fitted(self, "held_out_")
+        if self._certifying is not None:
+            warnings.warn(
+                "Another tolerance is tested on the reserved rows of the first: the confidence holds for each"
+                " on its own, not for the one that looks best. To choose among several, fit anew on new rows.",
+                EvenhandWarning,
+                stacklevel=2,
+            )
+        other: Self = clone(self).set_params(tolerance=check_tolerance(tolerance))
+        own = self.get_params(deep=False)
+        other.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
+        other.rule_ = other._learn()
+        return other
+
+    def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
+        """Return the fair decision of each row, as a label.
+
+        Parameters
+        ----------
+        X : anything that the base model takes
+            The rows.
+        sensitive_features : array, Series, frame or dict of columns, default=None
+            Each row's group. Only with ``sensitive_at_predict=True``, which needs it.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        positive = self._margin(X, sensitive_features) > 0.0
+        return self.classes_[np.where(positive, self._models.positive_index, 1 - self._models.positive_index)]
+
+    def decision_function(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
+        """Return the fair margin of each row: above 0 iff ``predict`` gives ``classes_[1]``.
+
+        See :meth:`predict` for the parameters.
+        """
+        margin = self._margin(X, sensitive_features)
+        if self._models.positive_index == 1:
+            return margin
+        return np.where(margin == 0.0, np.nextafter(0.0, 1.0), -margin)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the base model's probabilities, of shape (n, 2), with columns in the order of ``classes_``.
+
+        They are estimates of p(Y|x) and are not changed by the rule, as in scikit-learn's threshold
+        classifiers: the decisions of :meth:`predict` are not ``predict_proba(X)[:, 1] > 0.5``.
+        """
+        check_is_fitted(self, "rule_")
+        return class_probabilities(self.estimator_, self._features(X), self.classes_)
+
+    def bias_scores(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
+        """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`predict` for the parameters."""
+        p_y, p_group = self._read_probabilities(X, sensitive_features)
+        return self.rule_.bias_scores(p_y, p_group)
+
+    def explain(self, X: Any, *, sensitive_features: Any = None) -> list[Receipt]:
+        """Return a receipt for each row: what spoke for which decision. Parameters as in :meth:`predict`."""
+        p_y, p_group = self._read_probabilities(X, sensitive_features)
+        return self.rule_.explain(p_y, p_group)
+
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, *, sensitive_features: Any = None
+    ) -> float:
+        """Return the accuracy of the fair decisions.
+
+        Parameters
+        ----------
+        X, y
+            The rows and their labels.
+        sample_weight : array of shape (n,), default=None
+            Their weights.
+        sensitive_features : array, Series, frame or dict of columns, default=None
+            Used only with ``sensitive_at_predict=True``.
+        """
+        check_same_index({"X": X, "y": y, "sample_weight": sample_weight})
+        asked = sensitive_features if self.sensitive_at_predict else None
+        positive = self._margin(X, asked) > 0.0
+        labels, codes = factorize(y, "y")
+        if len(codes) != len(positive) or not len(codes):
+            raise InputError(
+                f"y has {len(codes)} rows, but X has {len(positive)}; both need the same rows, one or more."
+            )
+        pair = [*self.rule_.classes]
+        if not any(label in labels for label in pair):
+            raise InputError(f"y has the labels {shown(list(labels))}; this classifier decides between {pair!r}.")
+        place = np.array([labels.index(label) if label in labels else -2 for label in pair])
+        weights = None if sample_weight is None else read_weights(sample_weight, len(codes))
+        return float(np.average(codes == place[positive.astype(np.intp)], weights=weights))
+
+    def _margin(self, X: Any, sensitive_features: Any) -> FloatArray:
+        p_y, p_group = self._read_probabilities(X, sensitive_features)
+        return self.rule_.decision_function(p_y, p_group)
+
+    def _read_probabilities(self, X: Any, sensitive_features: Any) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
+        check_is_fitted(self, "rule_")
+        return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
+
+    def _features(self, X: Any) -> Any:
+        check_not_lazy(X)
+        return X if self._columns is None or not self.drop_sensitive else self._columns.drop(X)
+
+    def _find_columns(self, X: Any, sensitive_features: Any) -> SensitiveColumns | None:
+        if self.sensitive_columns is not None:
+            if sensitive_features is not None:
+                raise InputError("Give sensitive_features to fit, or sensitive_columns to the constructor, not both.")
+            return SensitiveColumns.of(X, self.sensitive_columns)
+        if sensitive_features is None:
+            raise InputError(
+                "FairClassifier.fit needs sensitive_features, each row's group; or name columns of X that"
+                " hold it: FairClassifier(..., sensitive_columns=['sex'])."
+            )
+        return None
+
+    def _known_groups(self, X: Any, sensitive_features: Any) -> dict[AttributeKey, NDArray[np.intp]]:
+        """Return each row's group in each needed attribute, where the decisions use it."""
+        if not self.sensitive_at_predict:
+            if sensitive_features is not None:
+                raise InputError(
+                    "This classifier decides without the sensitive attribute: leave sensitive_features out,"
+                    " or make it with sensitive_at_predict=True."
+                )
+            return {}
+        if self._columns is not None and sensitive_features is None:
+            sensitive_features = self._columns.read(X)
+        if sensitive_features is None:
+            raise InputError(
+                f"This classifier decides with the sensitive attribute (sensitive_at_predict=True): pass"
+                f" sensitive_features with {list(self.held_out_.groups)!r}."
+            )
+        check_same_index({"X": X, "sensitive_features": sensitive_features})
+        return known_groups(self._models.targets, self.held_out_.groups, sensitive_features, num_samples(X))
+
+    def get_metadata_routing(self) -> Any:
+        """Return the routing of metadata: what this estimator asks for, and what it hands to its models.
+
+        ``fit`` and ``score`` ask for ``sensitive_features`` unless told otherwise. ``sample_weight`` goes to
+        the models that request it.
+        """
+        router = MetadataRouter(owner=self).add_self_request(self)
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        for name, model in self._routed_models().items():
+            router.add(method_mapping=mapping, **{name: model})
+        return router
+
+    def _routed_models(self) -> dict[str, Any]:
+        models = {"estimator": self.estimator}
+        if isinstance(self.auxiliary, Mapping):
+            shown = display_names(map(attribute_key, self.auxiliary))
+            models |= {f"auxiliary[{shown[attribute_key(key)]}]": model for key, model in self.auxiliary.items()}
+        elif self.auxiliary is not None:
+            models["auxiliary"] = self.auxiliary
+        return models
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags = copy.deepcopy(get_tags(self.estimator).input_tags)
+        tags.input_tags.pairwise = False
+        return tags

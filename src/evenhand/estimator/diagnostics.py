@@ -1,0 +1,202 @@
+"""How good the probabilities are that a rule was learnt from: counts, calibration and AUC, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.estimator.auxiliary import Target
+from evenhand.inputs import FloatArray
+from evenhand.rules.criteria import AttributeKey
+
+BINS = 10
+WEAK_AUC = 0.55
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The number of rows, and their weight, with one label in one group."""
+
+    attribute: str
+    group: Hashable
+    label: Hashable
+    rows: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class ClassQuality:
+    """How well one class is predicted: against all others.
+
+    Attributes
+    ----------
+    model : str
+        What is estimated, such as ``p(Y|x)``.
+    name : str
+        The class.
+    share : float
+        The share of the weight that has the class.
+    auc : float
+        The area under the ROC curve; NaN where all rows, or none, have the class.
+    brier : float
+        The mean squared error of the probability.
+    calibration_error : float
+        The expected calibration error in ten bins of equal weight.
+    """
+
+    model: str
+    name: str
+    share: float
+    auc: float
+    brier: float
+    calibration_error: float
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well an auxiliary model tells an attribute's groups apart, among all rows or those with one label.
+
+    ``auc`` is that of the group that is told apart best. The label's own part in p(Y, A|x) is taken out
+    first, by conditioning on the label, so an auxiliary that knows the label but not the group has 0.5.
+    """
+
+    attribute: str
+    label: Hashable | None
+    auc: float
+
+    @property
+    def weak(self) -> bool:
+        """Whether the groups are hardly told apart."""
+        return self.auc < WEAK_AUC
+
+    def __str__(self) -> str:
+        among = "" if self.label is None else f" among rows with label {self.label!r}"
+        return f"the groups of {self.attribute!r}{among}"
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the probabilities are worth, on rows that their models did not see.
+
+    Attributes
+    ----------
+    rows : int
+        The rows that the rule was learnt from.
+    cells : tuple of Cell
+        Rows and weight by attribute, group and label.
+    classes : tuple of ClassQuality
+        Calibration and AUC of p(Y|x) and of each class of p(A|x) or p(Y, A|x).
+    separations : tuple of Separation
+        How well the groups are told apart, for each attribute.
+    """
+
+    rows: int
+    cells: tuple[Cell, ...]
+    classes: tuple[ClassQuality, ...]
+    separations: tuple[Separation, ...]
+
+    @property
+    def weaknesses(self) -> tuple[Separation, ...]:
+        """Where groups are hardly told apart."""
+        return tuple(found for found in self.separations if found.weak)
+
+    def warning(self) -> str:
+        """Return what the weaknesses mean for the reachable gap, in words."""
+        parts = ", ".join(f"{found} (AUC {found.auc:.3f})" for found in self.weaknesses)
+        return (
+            f"The auxiliary model hardly tells apart {parts}; 0.5 is a guess. A rule can then close a gap"
+            " mostly by moving everyone towards the same decision, so a small tolerance costs much accuracy,"
+            " and the gap on new rows may exceed it. Use a better auxiliary model or more features, a larger"
+            " tolerance, or, where that is allowed, sensitive_at_predict=True. See diagnostics_."
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{self.rows} rows", "", f"{'attribute':<16}{'group':<24}{'label':<14}{'rows':>8}"]
+        lines += [f"{c.attribute:<16.15}{c.group!s:<24.23}{c.label!s:<14.13}{c.rows:>8}" for c in self.cells]
+        lines += ["", f"{'model':<22}{'class':<40}{'share':>8}{'AUC':>8}{'Brier':>8}{'ECE':>8}"]
+        lines += [
+            f"{c.model:<22.21}{c.name:<40.39}{c.share:>8.3f}{c.auc:>8.3f}{c.brier:>8.3f}{c.calibration_error:>8.3f}"
+            for c in self.classes
+        ]
+        lines += [
+            "",
+            *(f"AUC {s.auc:.3f} between {s}{' (weak)' if s.weak else ''}" for s in self.separations),
+        ]
+        return "\n".join(lines)
+
+
+def diagnose(
+    p_y: FloatArray,
+    p_group: Mapping[AttributeKey, FloatArray],
+    targets: Mapping[AttributeKey, Target],
+    labels: tuple[Hashable, Hashable],
+    rows: NDArray[np.intp],
+    positive: NDArray[np.bool_],
+    weight: FloatArray,
+) -> Diagnostics:
+    """Return the diagnostics of probabilities; ``rows`` are their rows among those of the targets."""
+    cells, separations = [], []
+    classes = [_quality("p(Y|x)", f"label {labels[1]!r}", p_y, positive, weight)]
+    for target in targets.values():
+        codes = target.attribute.codes[rows]
+        for g, group in enumerate(target.groups):
+            for value, label in enumerate(labels):
+                inside = (codes == g) & (positive == bool(value))
+                cells.append(Cell(target.text, group, label, int(inside.sum()), float(weight[inside].sum())))
+        if target.name not in p_group:
+            continue
+        array = p_group[target.name]
+        if not target.joint:
+            array = (array.sum(axis=1) if array.ndim == 3 else array)[:, None, :]
+        flat = array.reshape(len(rows), -1)
+        for code in range(flat.shape[1]):
+            inside, name = target.codes[rows] == code, target.class_name(code, labels)
+            classes.append(_quality(target.describes, name, flat[:, code], inside, weight))
+        for value in range(array.shape[1]):
+            among = positive == bool(value) if target.joint else np.ones(len(rows), dtype=bool)
+            best = _separation(array[among, value], codes[among], weight[among])
+            separations.append(Separation(target.text, labels[value] if target.joint else None, best))
+    return Diagnostics(len(rows), tuple(cells), tuple(classes), tuple(separations))
+
+
+def _quality(model: str, name: str, p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray) -> ClassQuality:
+    return ClassQuality(
+        model,
+        name,
+        float(np.average(inside, weights=weight)),
+        auc(p, inside, weight),
+        float(np.average((p - inside) ** 2, weights=weight)),
+        calibration_error(p, inside, weight),
+    )
+
+
+def _separation(p: FloatArray, codes: NDArray[np.intp], weight: FloatArray) -> float:
+    """Return the AUC of the group that is told apart best; ``p`` is known up to a factor in each row."""
+    total = p.sum(axis=1, keepdims=True)
+    share = np.divide(p, total, out=np.full_like(p, 1.0 / p.shape[1]), where=total > 0.0)
+    found = [auc(share[:, g], codes == g, weight) for g in range(p.shape[1])]
+    return float(np.nanmax(found)) if np.isfinite(found).any() else float("nan")
+
+
+def auc(score: FloatArray, inside: NDArray[np.bool_], weight: FloatArray) -> float:
+    """Return the weighted area under the ROC curve; ties count half, and one class alone gives NaN."""
+    values, at = np.unique(score, return_inverse=True)
+    inner = np.bincount(at, weights=np.where(inside, weight, 0.0), minlength=len(values))
+    outer = np.bincount(at, weights=np.where(inside, 0.0, weight), minlength=len(values))
+    mass = inner.sum() * outer.sum()
+    if mass <= 0.0:
+        return float("nan")
+    return float((inner * (np.cumsum(outer) - 0.5 * outer)).sum() / mass)
+
+
+def calibration_error(p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray, bins: int = BINS) -> float:
+    """Return the expected calibration error over bins of equal weight; equal probabilities share a bin."""
+    values, at = np.unique(p, return_inverse=True)
+    mass = np.bincount(at, weights=weight, minlength=len(values))
+    middle = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
+    where = np.minimum((middle * bins).astype(np.intp), bins - 1)[at]
+    difference = np.bincount(where, weights=weight * (p - inside), minlength=bins)
+    return float(np.abs(difference).sum() / weight.sum())

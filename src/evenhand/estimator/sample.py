@@ -1,0 +1,252 @@
+"""The rows that an estimator is given: X as it came, labels, sensitive attributes and weights read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
+
+from evenhand._compat import num_samples, safe_indexing
+from evenhand.arguments import check_label, is_missing, shown
+from evenhand.errors import InputError
+from evenhand.inputs import (
+    DROP_MISSING,
+    Attribute,
+    FloatArray,
+    as_column,
+    as_list,
+    as_native,
+    lazy_error,
+    read_sensitive,
+    read_weights,
+)
+from evenhand.plausibility import check_same_index
+from evenhand.rules.criteria import AttributeKey
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What ``fit`` was given, read once; X as the models get it."""
+
+    X: Any
+    y: NDArray[Any]
+    classes: NDArray[Any]
+    positive_index: int
+    attributes: dict[AttributeKey, Attribute]
+    weight: FloatArray | None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        """Whether each row's label is the positive one."""
+        found: NDArray[np.bool_] = self.y == self.classes[self.positive_index]
+        return found
+
+    @property
+    def labels(self) -> tuple[Hashable, Hashable]:
+        """The negative and the positive label, as plain values."""
+        values = self.classes.tolist()
+        return values[1 - self.positive_index], values[self.positive_index]
+
+    @property
+    def weights(self) -> FloatArray:
+        """Each row's weight, 1 where none was given."""
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    @property
+    def counted(self) -> Rows:
+        """The rows of positive weight: a row of weight zero is as if it were not there."""
+        return np.arange(len(self)) if self.weight is None else np.flatnonzero(self.weight > 0.0)
+
+
+def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
+    """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
+    check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
+    n = num_samples(X)
+    labels = read_target(y)
+    _in_its_words(check_consistent_length, X, labels)
+    weights = None if weight is None else read_weights(weight, n)
+    seen = labels if weights is None else labels[weights > 0.0]
+    classes = np.unique(seen)
+    if len(classes) < 2:
+        only = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
+        raise InputError(f"y has {only}, among the rows that count: a classifier needs two.")
+    found = read_attributes(attributes, np.ones(n, dtype=bool) if weights is None else weights > 0.0)
+    return Sample(X, labels, classes, _positive_index(classes, pos_label), found, weights)
+
+
+def check_not_lazy(X: Any) -> None:
+    """Raise where X is a frame whose rows are not there yet: no model takes one."""
+    # Whatever has a shape is left alone: two of its columns may share a name, which narwhals refuses.
+    if not hasattr(X, "shape") and isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
+        raise lazy_error("X")
+
+
+def read_target(y: Any) -> NDArray[Any]:
+    """Return binary labels as a one-dimensional array, or raise what scikit-learn's contract asks for."""
+    if y is None:
+        raise InputError("FairClassifier requires y to be passed, but the target y is None.")
+    native = as_native(y, "y", allow_series=True)
+    if isinstance(native, nw.LazyFrame):
+        raise lazy_error("y")
+    y = native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
+    labels: NDArray[Any] = _in_its_words(column_or_1d, y, warn=True)
+    if labels.dtype == object:
+        missing = [row for row, value in enumerate(labels.tolist()) if is_missing(value)]
+        if missing:
+            raise InputError(f"y has a missing label in row {missing[0]}: drop such rows.")
+        for value in labels.tolist():
+            check_label(value, "Each label of y")
+    else:
+        _in_its_words(assert_all_finite, labels, input_name="y")
+    try:
+        kind = type_of_target(labels, input_name="y", raise_unknown=True)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    except TypeError:
+        raise InputError("y has labels of different kinds, such as text and numbers: use one kind.") from None
+    if kind != "binary":
+        raise InputError(f"Only binary classification is supported. Unknown label type: {kind}.")
+    return labels
+
+
+def _in_its_words(check: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    """Return what a check of scikit-learn's returns, or raise what it says as an error of this library."""
+    try:
+        return check(*values, **options)
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from None
+
+
+def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
+    if pos_label is None:
+        return 1
+    values = classes.tolist()
+    check_label(pos_label)
+    if pos_label not in values:
+        raise InputError(f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive.")
+    return int(values.index(pos_label))
+
+
+def read_attributes(sensitive_features: Any, counts: NDArray[np.bool_]) -> dict[AttributeKey, Attribute]:
+    """Return the sensitive attributes by name; a row that counts and whose group is not known is an error.
+
+    The groups are those of the rows that count: the code of a group that only other rows have is -1.
+    """
+    attributes = read_sensitive(sensitive_features, len(counts), missing="ignore")
+    for name, attribute in attributes.items():
+        unknown = np.flatnonzero(counts & (attribute.codes < 0))
+        if unknown.size:
+            raise InputError(
+                f"The sensitive feature {name!r} is missing in {unknown.size} rows (the first is row"
+                f" {unknown[0]}): {DROP_MISSING}."
+            )
+    return attributes if counts.all() else {name: _counted(found, counts) for name, found in attributes.items()}
+
+
+def _counted(attribute: Attribute, counts: NDArray[np.bool_]) -> Attribute:
+    seen = np.unique(attribute.codes[counts])
+    position = np.full(len(attribute.groups) + 1, -1, dtype=np.intp)
+    position[seen] = np.arange(len(seen))
+    return Attribute(attribute.name, tuple(attribute.groups[code] for code in seen), position[attribute.codes])
+
+
+def _indexable(X: Any) -> Any:
+    """Return a sparse matrix in a format that rows and columns can be taken from."""
+    return X if X.format in ("csr", "csc", "lil") else X.tocsr()
+
+
+def take_rows(X: Any, rows: Rows | None) -> Any:
+    """Return some rows of whatever a model takes, in its own type; ``None`` is all of them, untouched."""
+    if rows is None:
+        return X
+    if isinstance(X, Mapping) and not issparse(X):
+        return {name: take_rows(part, rows) for name, part in X.items()}
+    if not hasattr(X, "__getitem__") and hasattr(X, "__array__"):
+        X = np.asarray(X)
+    return safe_indexing(_indexable(X) if issparse(X) else X, rows)
+
+
+@dataclass(frozen=True)
+class SensitiveColumns:
+    """Columns of X that are sensitive attributes: how they are found, and kept from the models."""
+
+    columns: tuple[Hashable, ...]
+    n_features: int
+    feature_names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, X: Any, columns: Any) -> SensitiveColumns:
+        """Look for the columns in X, by name in a frame and by number in an array."""
+        wanted: list[Any] = [columns] if isinstance(columns, str | Integral) else as_list(columns, "sensitive_columns")
+        for name in wanted:
+            check_label(name, "Each of sensitive_columns")
+        if not wanted or len(set(wanted)) != len(wanted):
+            raise InputError(f"sensitive_columns must name one or more different columns of X; got {shown(columns)}.")
+        frame = _as_frame(X)
+        if frame is not None:
+            missing = [name for name in wanted if name not in frame.columns]
+            if missing:
+                raise InputError(f"X has no column {missing[0]!r} (sensitive_columns); it has {list(frame.columns)!r}.")
+            return cls(tuple(wanted), len(frame.columns), tuple(frame.columns))
+        shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
+        if len(shape) != 2:
+            raise InputError("sensitive_columns needs X to be a frame or a 2-D array; or pass sensitive_features.")
+        bad = [j for j in wanted if not isinstance(j, Integral) or not 0 <= int(j) < shape[1]]
+        if bad:
+            raise InputError(f"sensitive_columns must be column numbers from 0 to {shape[1] - 1}; got {bad[0]!r}.")
+        return cls(tuple(int(j) for j in wanted), shape[1], None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes' names: the columns', or x0, x1, ... where columns have only numbers."""
+        return tuple(str(c) if self.feature_names is not None else f"x{c}" for c in self.columns)
+
+    def read(self, X: Any) -> dict[str, NDArray[Any]]:
+        """Return the columns by attribute name."""
+        frame = _as_frame(X)
+        if frame is not None:
+            missing = [name for name in self.columns if name not in frame.columns]
+            if missing:
+                raise InputError(
+                    f"X has no column {missing[0]!r}, which the decisions need (sensitive_at_predict=True)."
+                )
+            found = [as_column(frame.get_column(name), f"column {name!r}") for name in self.columns]
+        else:
+            if X.shape[1] != self.n_features:
+                raise InputError(f"X has {X.shape[1]} columns, and {self.n_features} are needed.")
+            found = [_array_column(X, int(j)) for j in self.columns]  # type: ignore[call-overload]
+        return dict(zip(self.names, found, strict=True))
+
+    def drop(self, X: Any) -> Any:
+        """Return X without the columns; an X that never had them is returned as it is."""
+        frame = _as_frame(X)
+        if frame is not None:
+            present = [name for name in self.columns if name in frame.columns]
+            return frame.drop(present).to_native() if present else X
+        if X.shape[1] == self.n_features - len(self.columns):
+            return X
+        kept = [j for j in range(X.shape[1]) if j not in self.columns]
+        return (_indexable(X) if issparse(X) else X)[:, kept]
+
+
+def _as_frame(X: Any) -> Any:
+    native = nw.from_native(X, eager_only=True, pass_through=True)
+    return native if isinstance(native, nw.DataFrame) else None
+
+
+def _array_column(X: Any, j: int) -> NDArray[Any]:
+    column = _indexable(X)[:, [j]].toarray() if issparse(X) else np.asarray(X[:, j])
+    return column.reshape(-1)

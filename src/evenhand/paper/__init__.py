@@ -1,0 +1,1 @@
+"""The paper's evidence: its data sets, models, baselines and experiments."""

@@ -1,0 +1,10 @@
+"""The paper's experiments, from raw data to figure: ``evenhand reproduce NAME``.
+
+``registry.py`` lists them. A module has the experiments of one shape: ``units`` says what is to be computed, piece
+by piece, ``report`` makes tables and figures of the pieces, and ``running.py`` computes what is not there yet.
+"""
+
+from evenhand.paper.experiments.registry import EXPERIMENTS, Entry, find, reproduce
+from evenhand.paper.experiments.running import Settings
+
+__all__ = ["EXPERIMENTS", "Entry", "Settings", "find", "reproduce"]

@@ -1,0 +1,1 @@
+"""Criteria, scores, rules, and how rules are learnt."""

@@ -1,0 +1,281 @@
+"""The test behind a promise: which rules of a ladder are certified by the counts of fresh rows.
+
+Only counts are seen here: how many rows each event has, and how many of them each rule decides 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import InfeasibleError
+from evenhand.rules.criteria import Event, System
+from evenhand.statistics.bounds import exact_upper_bound, exact_within
+from evenhand.statistics.intervals import check_confidence, normal_quantile
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One side of a constraint, as it is tested: ``sum_e coefficient_e rate_e <= limit``.
+
+    Attributes
+    ----------
+    constraint : int
+        The constraint's position in its system.
+    side : {"lower", "upper"}
+        Which of its bounds this is. For a lower bound everything has the other sign.
+    events : tuple of int
+        The events' positions in the system.
+    coefficients : tuple of float
+        One for each of them.
+    limit : float
+        The bound.
+    moving : bool
+        Whether the limit is the caller's tolerance, rather than the constraint's own.
+    disjoint : bool
+        Whether no row can be in two of the events. Then their counts are independent.
+    """
+
+    constraint: int
+    side: Literal["lower", "upper"]
+    events: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    limit: float
+    moving: bool
+    disjoint: bool
+
+    def bound(self, successes: Counts, trials: Counts, confidence: float) -> float:
+        """Return an upper bound on the combination, valid at every sample size."""
+        s, n = self._counts(successes, trials)
+        if self.disjoint and len(s) <= 2:
+            return exact_upper_bound(self.coefficients, s, n, confidence)
+        level = 1.0 - (1.0 - confidence) / len(s)
+        each = zip(self.coefficients, s, n, strict=True)
+        return sum(exact_upper_bound([c], [k], [rows], level) for c, k, rows in each)
+
+    def holds(self, successes: Counts, trials: Counts, confidence: float) -> bool:
+        """Tell whether the bound is at most the limit, which is faster than computing it."""
+        if self.estimate(successes, trials) > self.limit:
+            return False
+        s, n = self._counts(successes, trials)
+        if self.disjoint and len(s) <= 2:
+            return exact_within(self.coefficients, s, n, self.limit, confidence)
+        return self.bound(successes, trials, confidence) <= self.limit
+
+    def estimate(self, successes: Counts, trials: Counts) -> float:
+        """Return the combination of the observed rates."""
+        each = zip(self.coefficients, *self._counts(successes, trials), strict=True)
+        return sum(c * (k / rows if rows else 0.5) for c, k, rows in each)
+
+    def _counts(self, successes: Counts, trials: Counts) -> tuple[list[int], list[int]]:
+        chosen = list(self.events)
+        return successes[chosen].tolist(), trials[chosen].tolist()
+
+
+def claims(system: System, tolerance: float) -> tuple[Claim, ...]:
+    """Return everything that a criterion claims at a tolerance: one or two sides of each constraint.
+
+    Examples
+    --------
+    >>> from evenhand.rules.certify import claims
+    >>> from evenhand.rules.criteria import DemographicParity, write_out
+    >>> system = write_out(DemographicParity(), {"sex": ("F", "M")})
+    >>> [(claim.coefficients, claim.limit) for claim in claims(system, 0.05)]
+    [((1.0, -1.0), 0.05), ((-1.0, 1.0), 0.05)]
+    """
+    found = []
+    position = {event: index for index, event in enumerate(system.events)}
+    for index, constraint in enumerate(system.constraints):
+        events, coefficients = zip(*constraint.terms, strict=True)
+        places = tuple(position[event] for event in events)
+        disjoint = not any(may_overlap(a, b) for a, b in itertools.combinations(events, 2))
+        kind = constraint.tolerance is None, disjoint
+        lower, upper = constraint.bounds(tolerance)
+        if math.isfinite(upper):
+            found.append(Claim(index, "upper", places, coefficients, upper, *kind))
+        if math.isfinite(lower):
+            found.append(Claim(index, "lower", places, tuple(-c for c in coefficients), -lower, *kind))
+    return tuple(found)
+
+
+def may_overlap(first: Event, second: Event) -> bool:
+    """Tell whether a row could be in both events, as far as their definitions say."""
+    if first.attribute == second.attribute and first.group != second.group:
+        return False
+    return first.label is None or second.label is None or first.label == second.label
+
+
+def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float = 0.95) -> int:
+    """Return how many rules of a ladder are certified: those before the first that fails a claim.
+
+    Parameters
+    ----------
+    claimed : sequence of Claim
+        What every rule must meet.
+    successes : array of int of shape (rules, events)
+        How often each rule, in the order of testing, decides 1 within each event.
+    trials : array of int of shape (events,)
+        The rows in each event.
+    confidence : float, default=0.95
+        The level of every test.
+
+    Returns
+    -------
+    int
+        The rule to return is the last of so many; 0 certifies none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evenhand.rules.certify import claims, fixed_sequence
+    >>> from evenhand.rules.criteria import DemographicParity, write_out
+    >>> claimed = claims(write_out(DemographicParity(), {"sex": ("F", "M")}), 0.05)
+    >>> successes = np.array([[400, 399], [400, 392], [400, 370], [400, 400]])
+    >>> fixed_sequence(claimed, successes, np.array([1000, 1000]))
+    2
+    """
+    level = check_confidence(confidence)
+    for passed, counts in enumerate(successes):
+        if not all(claim.holds(counts, trials, level) for claim in claimed):
+            return passed
+    return len(successes)
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """What the counts certify of a rule that they do not certify for what was asked.
+
+    Attributes
+    ----------
+    claim : Claim
+        The claim that is missed by most.
+    bound : float
+        And the bound that can be certified for it.
+    tolerance : float
+        What was asked.
+    confidence : float
+        With this confidence.
+    certifiable_tolerance : float or None
+        The smallest tolerance that would be certified with that confidence; None where a bound with a
+        tolerance of its own is missed.
+    highest_confidence : float or None
+        The highest confidence at which what was asked would be certified; None where it is below one half.
+    factor : float or None
+        So many times the rows would do, four times in five. None where no number would.
+    """
+
+    claim: Claim
+    bound: float
+    tolerance: float
+    confidence: float
+    certifiable_tolerance: float | None
+    highest_confidence: float | None
+    factor: float | None
+
+    def error(self, system: System, have: Counts, certifying: int) -> InfeasibleError:
+        """Return the error that says all this, given the rows of each event that there are in both parts."""
+        constraint = system.constraints[self.claim.constraint]
+        sign, word = (1.0, "at most") if self.claim.side == "upper" else (-1.0, "at least")
+        text = (
+            f"No rule is certified at tolerance {self.tolerance:g} with confidence {self.confidence:g}: the"
+            f" {certifying} rows that certify show only that the strictest rule's {constraint.name} is {word}"
+            f" {sign * self.bound:.4g}, and {sign * self.claim.limit:.4g} is asked."
+        )
+        can = []
+        if self.certifiable_tolerance is not None:
+            can.append(f"tolerance {math.ceil(1e4 * self.certifiable_tolerance) / 1e4:g}")
+        if self.highest_confidence is not None:
+            can.append(f"confidence {math.floor(1e2 * self.highest_confidence) / 1e2:g}")
+        if can:
+            text += f" These rows can certify {' or '.join(can)}."
+        rows = {str(event): int(count) for event, count in zip(system.events, have, strict=True)}
+        needed = None
+        if self.factor is not None:
+            needed = {event: math.ceil(count * self.factor) for event, count in rows.items()}
+            scarce = min((str(system.events[place]) for place in self.claim.events), key=rows.__getitem__)
+            text += (
+                f" What was asked takes about {needed[scarce]:,} rows with {scarce} (now {rows[scarce]:,}),"
+                " and as many times more of the others."
+            )
+        if len(self.claim.events) == 2 and all(event.attribute is not None for event in system.events):
+            text += (
+                " Rules that decide fewer rows positively need fewer rows to certify:"
+                " add & evenhand.SelectionBudget(upper=0.1) to the criterion."
+            )
+        return InfeasibleError(
+            text,
+            smallest_tolerance=self.certifiable_tolerance,
+            details={
+                "constraint": constraint.name,
+                "bound": sign * self.bound,
+                "certifiable_tolerance": self.certifiable_tolerance,
+                "highest_confidence": self.highest_confidence,
+                "rows": rows,
+                "rows_needed": needed,
+            },
+        )
+
+
+def shortfall(
+    claimed: Sequence[Claim],
+    successes: Counts,
+    trials: Counts,
+    anchors: Sequence[float],
+    ratio: float,
+    tolerance: float,
+    confidence: float,
+) -> Shortfall:
+    """Return what can be certified of a rule that fails, and what it would take.
+
+    A bound's distance from where the rule was meant to be falls with the root of the rows. It is its width,
+    and by how much the learning and the certifying rows disagree: as in this sample, or as in one of five if that
+    is more.
+
+    Parameters
+    ----------
+    claimed, trials, confidence
+        As in :func:`fixed_sequence`.
+    successes : array of int of shape (events,)
+        The counts of the rule, the strictest of its ladder.
+    anchors : sequence of float
+        For each claim, where its combination was meant to be.
+    ratio : float
+        The number of certifying rows over that of learning rows.
+    tolerance : float
+        What was asked.
+    """
+    bounds = np.array([claim.bound(successes, trials, confidence) for claim in claimed])
+    limits = np.array([claim.limit for claim in claimed])
+    moving = np.array([claim.moving for claim in claimed])
+    widths = bounds - [claim.estimate(successes, trials) for claim in claimed]
+    errors = widths / normal_quantile(max(confidence, 0.6), one_sided=True) * math.sqrt(1.0 + ratio)
+    distances = np.maximum(bounds - anchors, widths + normal_quantile(0.8) * errors)
+    room = limits - np.array(anchors)
+    factor = max(1.0, float((distances / room).max() ** 2)) if (room > 0.0).all() else None
+    smallest = None
+    if moving.any() and (bounds <= limits)[~moving].all():
+        smallest = tolerance + float((bounds - limits)[moving].max())
+    worst = int(np.argmax(bounds - limits))
+    highest = _highest_confidence(claimed, successes, trials, confidence)
+    return Shortfall(claimed[worst], float(bounds[worst]), tolerance, confidence, smallest, highest, factor)
+
+
+def _highest_confidence(claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float) -> float | None:
+    def passes(level: float) -> bool:
+        return fixed_sequence(claimed, successes[None], trials, level) == 1
+
+    low, high = 0.5, confidence
+    if high <= low or not passes(low):
+        return None
+    while high - low > 0.005:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    return low

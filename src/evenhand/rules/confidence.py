@@ -1,0 +1,409 @@
+"""Rules with a promise: P(every constraint holds in the population) is at least the confidence.
+
+"Met on this sample" is not "met": the best rule of a sample uses all of its tolerance there, and in the
+population it exceeds it about every second time. So the rows are split. A ladder of rules, from strict to
+loose, is learnt on the one part. The rules are then tested on the other part, in that order, each at the full
+error, with bounds that are exact at every sample size. Testing ends at the first rule that fails, and the
+last that passed is returned (fixed-sequence testing). Then a rule that violates a constraint is returned only
+if the first such rule of the ladder passed its test, and that has at most the probability 1 - confidence: no
+correction for the number of rules is needed. Nor is one for the number of constraints: a rule must pass for
+all of them, and so also for one that it violates.
+
+The promise is about repeated draws: among samples of one population, at most a share 1 - confidence leads to
+a rule that violates a constraint. It is about exactly the rule that is returned, and supposes that the rows
+are independent draws from the population in which the rule is used. Where a sample certifies no rule, there
+is an error and no rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from evenhand.errors import InfeasibleError, InputError
+from evenhand.estimator.auxiliary import needed_targets
+from evenhand.estimator.crossfit import stratified_share
+from evenhand.inputs import Attribute, FloatArray, as_column, named_columns, read_labels, read_sensitive
+from evenhand.rules.certify import Claim, claims, fixed_sequence, may_overlap, shortfall
+from evenhand.rules.criteria import AttributeKey, Criterion, Event, System, check_tolerance, resolve, write_out
+from evenhand.rules.evidence import FEWEST_ROWS
+from evenhand.rules.learn import Setting, learn_ladder, read_setting, resolve_search
+from evenhand.rules.rule import Rule
+from evenhand.search import NoRule
+from evenhand.statistics.intervals import check_confidence, normal_quantile
+
+# With known scores 0.6 certifies most often, and most, over a wide range of sizes; where the other rows also
+# train the models, they need more.
+CERTIFYING_SHARE = 0.6
+CERTIFYING_SHARE_WITH_MODELS = 0.5
+RUNGS = 24
+# In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
+WIDEST = 5.0
+NARROWEST = 0.2
+
+
+def reserve_rows(
+    criterion: Criterion,
+    attributes: Mapping[AttributeKey, Attribute],
+    positive: NDArray[np.bool_],
+    rng: np.random.RandomState,
+    share: float,
+) -> NDArray[np.bool_]:
+    """Return which rows are reserved for certifying: a share of them, with its due of every event.
+
+    Rows are stratified, but only so far that each event lies within one stratum: by group for demographic
+    parity, by label and group for equalized odds. Were demographic parity's rows stratified by label as well,
+    a sample with too many positives in a group would have too many in both parts, and the test would repeat
+    the error that it is there to find.
+
+    Parameters
+    ----------
+    criterion : Criterion
+        What is to be certified.
+    attributes : mapping of Attribute by name
+        Those that the criterion needs, crossed ones included.
+    positive : array of bool
+        Whether each row's label is the positive one.
+    rng : RandomState
+        Draws the rows.
+    share : float
+        The share of the rows to reserve.
+    """
+    events = write_out(criterion, {name: attribute.groups for name, attribute in attributes.items()}).events
+    inside = {event: _rows_of(event, attributes, positive) for event in events}
+    stratum = np.zeros(len(positive), dtype=np.intp)
+    for number, cluster in enumerate(_clusters(events), start=1):
+        for event in cluster:
+            stratum[inside[event]] = number
+    reserved = stratified_share([stratum], share, rng)
+    for event, rows in inside.items():
+        certifying = int((rows & reserved).sum())
+        fewest = min(certifying, int(rows.sum()) - certifying)
+        if fewest < FEWEST_ROWS:
+            raise InputError(
+                f"confidence needs rows that learn and rows that certify, and only {int(rows.sum())} have {event}:"
+                f" one part has {fewest} of them, and needs {FEWEST_ROWS}. Merge small groups, or add rows."
+            )
+    return reserved
+
+
+def _rows_of(
+    event: Event, attributes: Mapping[AttributeKey, Attribute], positive: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    inside = np.ones(len(positive), dtype=bool) if event.label is None else positive == bool(event.label)
+    if event.attribute is not None:
+        attribute = attributes[event.attribute]
+        inside = inside & (attribute.codes == attribute.groups.index(event.group))
+    return inside
+
+
+def _clusters(events: Sequence[Event]) -> list[list[Event]]:
+    """Return the finest partition of the events such that events of different parts cannot overlap."""
+    found: list[list[Event]] = []
+    for event in events:
+        touched = [cluster for cluster in found if any(may_overlap(event, other) for other in cluster)]
+        found = [cluster for cluster in found if cluster not in touched]
+        found.append([event, *itertools.chain.from_iterable(touched)])
+    return found
+
+
+class Part(Protocol):
+    """Some of the rows: labels, groups, and probabilities, as :class:`evenhand.estimator.heldout.HeldOut` has them."""
+
+    @property
+    def y(self) -> Any:
+        """The labels."""
+
+    @property
+    def sensitive_features(self) -> Any:
+        """The groups."""
+
+    @property
+    def p_y(self) -> Any:
+        """P(Y = positive | x)."""
+
+    @property
+    def p_group(self) -> Any:
+        """p(A|x) or p(Y, A|x)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    y: NDArray[Any]
+    sensitive_features: dict[str, NDArray[Any]]
+    p_y: FloatArray
+    p_group: dict[AttributeKey, FloatArray]
+
+
+def learn_with_confidence(
+    y: Any,
+    sensitive_features: Any,
+    p_y: Any,
+    p_group: Any,
+    *,
+    tolerance: float,
+    confidence: float,
+    random_state: Any = None,
+    sample_weight: Any = None,
+    share: float = CERTIFYING_SHARE,
+    **options: Any,
+) -> Rule:
+    """Learn a rule that meets a criterion in the population with a given confidence.
+
+    It is what :func:`evenhand.learn_rule` calls when it is given a ``confidence``. Of the rows 40%
+    learn and 60% certify; ``random_state`` draws them.
+
+    Parameters
+    ----------
+    y, sensitive_features, p_y, p_group, tolerance, random_state
+        As in :func:`evenhand.learn_rule`. The models behind ``p_y`` and ``p_group`` must have seen none of
+        these rows. Labels and groups are needed whatever the ``evidence``, which only concerns the search.
+    confidence : float
+        The probability with which every constraint holds in the population.
+    sample_weight : None
+        Not possible here: see the error.
+    share : float, default=0.6
+        The share of the rows that certify.
+    **options
+        The other parameters of :func:`evenhand.learn_rule`.
+
+    Returns
+    -------
+    Rule
+        Its ``learned_from["confidence"]`` says what was certified, its ``solution_`` is of the rows that
+        learned.
+
+    Raises
+    ------
+    InfeasibleError
+        Where no rule could be certified. It says what can be, and how many rows more would do; in
+        ``details`` too.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(6000, random_state=0)
+    >>> rule = eh.learn_rule(
+    ...     data.y, data.group, data.p_y, data.p_group, tolerance=0.1, confidence=0.95, random_state=0)
+    >>> rule.learned_from["confidence"]["certifying_rows"]
+    3600
+    >>> rule.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.1
+    True
+    """
+    if y is None or sensitive_features is None:
+        raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")
+    check_confidence(confidence)
+    check_unweighted(sample_weight)
+    names = {"criterion", "costs", "pos_label", "groups", "priors", "missing"}
+    whole = read_setting(
+        y, sensitive_features, p_y, p_group, evidence="labels", sample_weight=None,
+        **{name: value for name, value in options.items() if name in names},
+    )  # fmt: skip
+    columns = {name: as_column(c, name) for name, c in named_columns(sensitive_features).items()}
+    attributes = read_sensitive(
+        sensitive_features, len(whole.p_y), missing=options["missing"], groups=options["groups"]
+    )
+    positive, _ = read_labels(y, options["pos_label"])
+    targets = needed_targets(whole.criterion, attributes, positive)
+    needed = {name: target.attribute for name, target in targets.items()}
+    rng = check_random_state(random_state)
+    reserved = reserve_rows(whole.criterion, needed, positive, rng, share)
+    labels = as_column(y, "y")
+    learning, certifying = (
+        _Part(
+            labels[rows],
+            {name: column[rows] for name, column in columns.items()},
+            whole.p_y[rows],
+            {name: array[rows] for name, array in whole.p_group.items()},
+        )
+        for rows in (~reserved, reserved)
+    )
+    options["groups"] = {name: attribute.groups for name, attribute in attributes.items()}
+    return learn_certified(
+        learning, certifying, tolerance=tolerance, confidence=confidence, random_state=random_state, **options
+    )
+
+
+def check_unweighted(sample_weight: Any) -> None:
+    """Raise where rows have weights: weighted rows are not draws from a binomial."""
+    if sample_weight is not None:
+        raise InputError(
+            "confidence counts rows, which must be plain draws from the population; sample_weight says that they"
+            " are not: leave it out, or set confidence=None and read the intervals of evenhand.auditing.audit."
+        )
+
+
+def learn_certified(
+    learning: Part,
+    certifying: Part,
+    *,
+    tolerance: float,
+    confidence: float,
+    criterion: str | Criterion,
+    search: Any = "certified",
+    random_state: Any = None,
+    evidence: Any = "labels",
+    **options: Any,
+) -> Rule:
+    """Learn a ladder of rules on one part, and return the last that the other part certifies.
+
+    Parameters
+    ----------
+    learning, certifying : Part
+        Disjoint rows. The models behind the probabilities of the second have seen none of them.
+    tolerance, confidence, criterion, search, random_state, evidence, **options
+        As in :func:`evenhand.learn_rule`.
+    """
+    tolerance, level = check_tolerance(tolerance), check_confidence(confidence)
+    if level < 0.5:
+        raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
+    options = {
+        "criterion": resolve(criterion), "costs": None, "pos_label": 1, "groups": None, "priors": None,
+        "missing": "raise", **options, "sample_weight": None,
+    }  # fmt: skip
+    given = learning.y, learning.sensitive_features, learning.p_y, learning.p_group
+    setting = read_setting(*given, evidence=evidence, **options)
+    tested = read_setting(
+        certifying.y, certifying.sensitive_features, certifying.p_y, certifying.p_group,
+        evidence="labels", **options,
+    )  # fmt: skip
+    ladder = _learn_rungs(setting, len(tested.p_y), tolerance, level, search, random_state)
+    if not ladder.rules:
+        learn_ladder(
+            *given, tolerances=[tolerance], search=search, strict=True, random_state=random_state,
+            evidence=evidence, **options,
+        )  # fmt: skip
+        raise InfeasibleError("The search found no rule on the rows that learn.")
+    inside = tested.evidence.shares > 0.0
+    decided = (rule.decision_function(tested.p_y, tested.p_group) > 0.0 for rule in ladder.rules)
+    successes, trials = np.array([inside[rows].sum(axis=0) for rows in decided]), inside.sum(axis=0)
+    claimed = claims(setting.system, tolerance)
+    passed = fixed_sequence(claimed, successes, trials, level)
+    if passed == 0:
+        have = np.rint(setting.evidence.priors * len(setting.p_y)).astype(np.int64) + trials
+        ratio = len(tested.p_y) / len(setting.p_y)
+        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, level)
+        raise short.error(setting.system, have, len(tested.p_y))
+    rule = ladder.rules[passed - 1]
+    entry = {
+        "confidence": level,
+        "learning_rows": len(setting.p_y),
+        "certifying_rows": len(tested.p_y),
+        "rules_learnt": len(ladder.rules),
+        "rules_certified": passed,
+        "constraints": _certificate(
+            setting.system,
+            (ladder.lower[passed - 1], ladder.upper[passed - 1]),
+            claimed,
+            [claim.bound(successes[passed - 1], trials, level) for claim in claimed],
+        ),
+    }
+    return dataclasses.replace(rule, learned_from={**rule.learned_from, "confidence": entry})
+
+
+@dataclass(frozen=True, eq=False)
+class _Ladder:
+    """The rules learnt, from strict to loose, and the bounds that each was learnt within."""
+
+    rules: list[Rule]
+    lower: FloatArray
+    upper: FloatArray
+
+    def anchors(self, claimed: Sequence[Claim]) -> list[float]:
+        """Return where the strictest rule was meant to be: in the middle of a band, or at its own bound."""
+        found = []
+        for claim in claimed:
+            lower, upper = self.lower[0, claim.constraint], self.upper[0, claim.constraint]
+            if np.isfinite(lower) and np.isfinite(upper):
+                lower = upper = (lower + upper) / 2.0
+            found.append(float(upper if claim.side == "upper" else -lower))
+        return found
+
+
+def _learn_rungs(
+    setting: Setting, n_certifying: int, tolerance: float, confidence: float, search: Any, random_state: Any
+) -> _Ladder:
+    problem = setting.problem([tolerance])
+    counts = setting.evidence.priors * n_certifying
+    rates = (setting.margins > 0.0) @ setting.evidence.shares
+    widths = expected_widths(setting.system, rates, counts, confidence)
+    lower, upper = inner_bounds(problem.lower[0], problem.upper[0], widths)
+    # No combination reaches so far, and the searches subtract bounds from each other.
+    far = np.abs(setting.system.mixing @ setting.system.contrasts).sum(axis=1) + 1.0
+    problem = dataclasses.replace(problem, lower=np.maximum(lower, -far), upper=np.minimum(upper, far))
+    rules, kept = [], []
+    for step, result in enumerate(resolve_search(search).solve(problem, random_state=random_state)):
+        if not isinstance(result, NoRule):
+            rules.append(setting.rule(problem, result, tolerance, step))
+            kept.append(step)
+    return _Ladder(rules, lower[kept], upper[kept])
+
+
+def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confidence: float) -> FloatArray:
+    """Return about how far beyond its estimate a constraint's bound will be, by the events' rates and rows."""
+    shrunk = (rates * counts + 1.0) / (counts + 2.0)
+    matrix = system.mixing @ system.contrasts
+    widths: FloatArray = np.sqrt(matrix**2 @ (shrunk * (1.0 - shrunk) / counts))
+    return widths * normal_quantile(max(confidence, 0.6), one_sided=True)
+
+
+def inner_bounds(lower: FloatArray, upper: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the bounds within which a ladder's rules are learnt, from strict to loose, the last as given.
+
+    A rung leaves every constraint a margin of so many widths, five at first and none in the end, so that
+    what only few rows certify is tightened most. A band is never narrowed to less than a fifth of a width to
+    either side of its middle: the rows could not tell the difference, and no rule might be left.
+
+    Parameters
+    ----------
+    lower, upper : arrays of shape (constraints,)
+        The bounds to be certified.
+    widths : array of shape (constraints,)
+        What :func:`expected_widths` says.
+
+    Returns
+    -------
+    lower, upper : arrays of shape (rungs, constraints)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evenhand.rules.confidence import inner_bounds
+    >>> lower, upper = inner_bounds(np.array([-0.05]), np.array([0.05]), np.array([0.02]))
+    >>> float(upper[0, 0].round(3)), float(upper[-1, 0])
+    (0.004, 0.05)
+    """
+    half = (upper - lower) / 2.0
+    most = np.clip((half - NARROWEST * widths) / widths, 0.0, WIDEST)
+    margins = np.linspace(most.max(), 0.0, RUNGS)[:, None]
+    taken = np.minimum(margins, most) * widths
+    return lower + taken, upper - taken
+
+
+def _certificate(
+    system: System, rung: tuple[FloatArray, FloatArray], claimed: Sequence[Claim], bounds: Sequence[float]
+) -> list[dict[str, Any]]:
+    """Return, as plain data, what each constraint was learnt within and is certified to keep."""
+    entries: list[dict[str, Any]] = [
+        {"name": constraint.name, "inner_lower": _plain(lower), "inner_upper": _plain(upper)}
+        for constraint, lower, upper in zip(system.constraints, *rung, strict=True)
+    ]
+    for entry in entries:
+        entry |= {"certified_lower": None, "certified_upper": None}
+    for claim, bound in zip(claimed, bounds, strict=True):
+        # A bound is found to within a hundredth of its width; that it is within the limit is known.
+        known = min(bound, claim.limit)
+        entries[claim.constraint][f"certified_{claim.side}"] = known if claim.side == "upper" else -known
+    return entries
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

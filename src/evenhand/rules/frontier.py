@@ -1,0 +1,194 @@
+"""The trade-off: the best rule at each of a ladder of tolerances, from one search."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evenhand.arguments import shown
+from evenhand.errors import InputError, MissingExtraError
+from evenhand.inputs import FloatArray, Missing, as_list
+from evenhand.rules.criteria import Criterion, check_tolerance
+from evenhand.rules.evidence import EvidenceName
+from evenhand.rules.learn import answer_ladder, read_setting
+from evenhand.rules.rule import Rule
+from evenhand.search import NoRule, Search
+
+STEPS = 25
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """One tolerance: its rule, the utility that it has, the gap that it keeps, and how good any rule could be."""
+
+    tolerance: float
+    utility: float
+    gap: float
+    upper_bound: float
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The best utility for each tolerance, and the rules that reach it.
+
+    Attributes
+    ----------
+    points : tuple of FrontierPoint
+        From the strictest tolerance that some rule meets to the loosest.
+    unreachable : tuple of float
+        The tolerances that were asked for and that no rule meets.
+    base_utility, base_gap : float
+        The base classifier's own.
+    not_found : tuple of float
+        The tolerances that were asked for and that the search found no rule for, without a proof that there is none.
+    """
+
+    points: tuple[FrontierPoint, ...]
+    unreachable: tuple[float, ...]
+    base_utility: float
+    base_gap: float
+    not_found: tuple[float, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __iter__(self) -> Iterator[FrontierPoint]:
+        return iter(self.points)
+
+    @property
+    def tolerances(self) -> FloatArray:
+        """The tolerances that are met."""
+        return np.array([point.tolerance for point in self.points])
+
+    @property
+    def utilities(self) -> FloatArray:
+        """The utility at each of them; it never falls as the tolerance grows."""
+        return np.array([point.utility for point in self.points])
+
+    @property
+    def gaps(self) -> FloatArray:
+        """The largest difference that each rule really has on these rows."""
+        return np.array([point.gap for point in self.points])
+
+    def table(self) -> dict[str, list[float]]:
+        """Return the columns tolerance, utility, gap and upper_bound: ``pandas.DataFrame(frontier.table())``."""
+        names = ("tolerance", "utility", "gap", "upper_bound")
+        return {name: [float(getattr(point, name)) for point in self.points] for name in names}
+
+    def rule_at(self, tolerance: float) -> Rule:
+        """Return the rule of the loosest point that is within a tolerance."""
+        tolerance = check_tolerance(tolerance)
+        within = [point for point in self.points if point.tolerance <= tolerance + 1e-12]
+        if not within:
+            raise InputError(f"No point of this frontier is within tolerance {tolerance:g}.")
+        return within[-1].rule
+
+    def plot(self) -> Any:
+        """Return an Altair chart of utility against tolerance, with the base classifier as a point."""
+        try:
+            import altair as alt
+        except ImportError:
+            raise MissingExtraError("Frontier.plot", "altair", "report") from None
+        rows = [
+            {"tolerance": p.tolerance, "utility": p.utility, "gap": p.gap, "upper bound": p.upper_bound} for p in self
+        ]
+        scale = alt.Scale(zero=False)
+        line = (
+            alt.Chart(alt.InlineData(rows))
+            .mark_line(point=True)
+            .encode(
+                x=alt.X("tolerance:Q", title="tolerance (largest allowed difference)"),
+                y=alt.Y("utility:Q", title="utility", scale=scale),
+                tooltip=[alt.Tooltip(f"{name}:Q", format=".4f") for name in ("tolerance", "utility", "gap")],
+            )
+        )
+        base = (
+            alt.Chart(alt.InlineData([{"gap": self.base_gap, "utility": self.base_utility, "name": "base classifier"}]))
+            .mark_point(shape="diamond", size=90, filled=True, color="#b3261e")
+            .encode(x="gap:Q", y=alt.Y("utility:Q", scale=scale), tooltip=["name:N"])
+        )
+        return (line + base).properties(width=480, height=300, title="The price of fairness")
+
+
+def frontier(
+    y: ArrayLike | None,
+    sensitive_features: Any,
+    p_y: ArrayLike,
+    p_group: Any,
+    *,
+    criterion: str | Criterion = "demographic_parity",
+    tolerances: Sequence[float] | None = None,
+    search: str | Search = "certified",
+    evidence: EvidenceName = "labels",
+    sample_weight: ArrayLike | None = None,
+    costs: Any = None,
+    pos_label: Hashable = 1,
+    groups: Any = None,
+    priors: Any = None,
+    missing: Missing = "raise",
+    random_state: Any = None,
+) -> Frontier:
+    """Return the best rule at each tolerance, all from one search.
+
+    The parameters are those of :func:`evenhand.learn_rule`.
+
+    Parameters
+    ----------
+    tolerances : sequence of float, default=None
+        ``None`` takes 25 steps from 0 to the base classifier's own gap, closer together near 0.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(2000, random_state=0)
+    >>> curve = eh.frontier(data.y, data.group, data.p_y, data.p_group, tolerances=[0.01, 0.05, 0.2])
+    >>> bool((curve.utilities[1:] >= curve.utilities[:-1]).all())
+    True
+    """
+    options: dict[str, Any] = {
+        "criterion": criterion, "evidence": evidence, "sample_weight": sample_weight, "costs": costs,
+        "pos_label": pos_label, "groups": groups, "priors": priors, "missing": missing,
+    }  # fmt: skip
+    setting = read_setting(y, sensitive_features, p_y, p_group, **options)
+    if not setting.system.moves:
+        raise InputError("Every bound of this criterion has its own tolerance: there is no trade-off to draw.")
+    problem = setting.problem([0.0])
+    base = setting.margins > 0.0
+    base_utility, base_values = problem.evaluate(base)
+    moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
+    base_gap = float(np.abs(base_values[moving]).max())
+    asked = tolerance_ladder(base_gap) if tolerances is None else _read_ladder(tolerances)
+    points: list[FrontierPoint] = []
+    unreachable: list[float] = []
+    not_found: list[float] = []
+    for tolerance, answer in answer_ladder(setting, asked, search, strict=False, random_state=random_state):
+        if isinstance(answer, NoRule):
+            (unreachable if answer.proven else not_found).append(tolerance)
+            continue
+        solution = answer.solution_
+        gap = float(np.abs(np.array(solution.values)[moving]).max())
+        points.append(FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, answer))
+    return Frontier(tuple(points), tuple(unreachable), base_utility, base_gap, tuple(not_found))
+
+
+def _read_ladder(tolerances: Any) -> list[float]:
+    if not isinstance(tolerances, Iterable) or isinstance(tolerances, str | bytes | Mapping):
+        raise InputError(f"tolerances must be a list of numbers, such as [0.01, 0.05]; got {shown(tolerances)}.")
+    ladder = sorted({check_tolerance(tolerance) for tolerance in as_list(tolerances, "tolerances")})
+    if not ladder:
+        raise InputError("tolerances is empty: give at least one, or None for 25 steps up to the model's own gap.")
+    return ladder
+
+
+def tolerance_ladder(gap: float, steps: int = STEPS) -> list[float]:
+    """Return tolerances from 0 to a gap, closer together near 0, rounded so that they can be read."""
+    if gap <= 0.0:
+        return [0.0]
+    raw = gap * np.linspace(0.0, 1.0, steps) ** 1.5
+    digits = max(3, int(np.ceil(-np.log10(gap / steps))) + 1)
+    return sorted({*(float(round(value, digits)) for value in raw[:-1]), float(gap)})

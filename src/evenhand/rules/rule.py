@@ -1,0 +1,500 @@
+"""The rule: what turns probabilities into fair decisions. It does not know how it was found.
+
+A rule decides 1 iff ``m(x) - sum_e z_e p(e|x) / P(e) > 0``. Written out over the columns of the probabilities that
+is one linear expression, which is what :meth:`Rule.linear_form` returns and everything else evaluates.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evenhand.arguments import check_label, is_number, shown
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray, as_float_array, read_probabilities
+from evenhand.rules import scores
+from evenhand.rules.criteria import AttributeKey, Criterion, Event, Groups, check_tolerance, resolve, write_out
+from evenhand.search import _kernels
+from evenhand.search.problem import Solution
+from evenhand.text import printable
+
+ROWS_A_THREAD = 500_000
+PRIOR_SLACK = 0.02
+TIE = 2.0**-44
+
+
+@dataclass(frozen=True)
+class Term:
+    """One linear combination of event densities, and its weight z in the rule."""
+
+    name: str
+    coefficients: tuple[float, ...]
+    z: float
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """The rule as one expression: ``intercept + slope p_y - sum_j columns_j p_group_j > 0``.
+
+    ``columns`` has, for each attribute, one coefficient for each group, of shape (G,), or for each label and group,
+    of shape (2, G).
+    """
+
+    intercept: float
+    slope: float
+    columns: dict[AttributeKey, FloatArray]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Why one row was decided as it was.
+
+    Attributes
+    ----------
+    probability : float
+        The base model's P(Y = positive | x).
+    margin : float
+        What speaks for a positive decision before fairness: 2 p - 1 without costs.
+    terms : dict
+        What each constraint adds to the margin: -z_k g_k(x).
+    fair_margin : float
+        Their sum; the decision is positive iff it is above 0.
+    bias_scores : tuple of float
+        The paper's s_k(x).
+    base_decision, decision
+        The labels before and after.
+    flipped : bool
+        Whether they differ.
+    distance : float
+        How far the row is from the boundary, in probability: by how much p would have to change for the other
+        decision, all else equal.
+    """
+
+    probability: float
+    margin: float
+    terms: dict[str, float]
+    fair_margin: float
+    bias_scores: tuple[float, ...]
+    base_decision: Hashable
+    decision: Hashable
+    flipped: bool
+    distance: float
+
+    def __str__(self) -> str:
+        lines = [f"probability {self.probability:.4f}, margin {self.margin:+.4f}: alone, {self.base_decision!r}"]
+        lines += [f"  {amount:+.4f}  from {printable(name)}" for name, amount in self.terms.items()]
+        verb = "flipped to" if self.flipped else "stays"
+        lines.append(f"fair margin {self.fair_margin:+.4f}: {verb} {self.decision!r}")
+        lines.append(f"distance to the boundary: {self.distance:.4f} in probability")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A fair decision rule: frozen, readable, portable.
+
+    Most rules come from :func:`evenhand.learn_rule`; :meth:`from_criterion` makes one by hand.
+
+    Parameters
+    ----------
+    groups : dict of tuples
+        The groups of each attribute, in the order of the probability columns. The key is the attribute's name, or the
+        :class:`~evenhand.Intersection` of a crossed one.
+    events : tuple of Event
+        The events whose rates the rule's constraints compare.
+    priors : tuple of float
+        P(e) for each event.
+    terms : tuple of Term
+        The contrasts between events, each with its weight z.
+    classes : tuple
+        The negative and the positive label.
+    costs : tuple of float, default=(1, 1)
+        The cost of a false positive and of a false negative.
+    criterion : Criterion or None, default=None
+        What the rule was made for.
+    tolerance : float or None, default=None
+        And how strictly.
+    learned_from : dict, default={}
+        Where it comes from: counts, versions, evidence. Plain JSON data.
+    solution : Solution or None, default=None
+        What the search reported; read it as ``rule.solution_``.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> rule = eh.Rule.from_criterion(
+    ...     "demographic_parity", groups={"sex": ("F", "M")}, priors={"sex": [0.5, 0.5]}, z=[0.1])
+    >>> rule.decide([0.45, 0.55], [[0.1, 0.9], [0.9, 0.1]])
+    array([1, 0])
+    """
+
+    groups: Groups = field(hash=False)
+    events: tuple[Event, ...]
+    priors: tuple[float, ...]
+    terms: tuple[Term, ...]
+    classes: tuple[Hashable, Hashable] = (0, 1)
+    costs: tuple[float, float] = (1.0, 1.0)
+    criterion: Criterion | None = None
+    tolerance: float | None = None
+    learned_from: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    solution: Solution | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", scores.read_groups(self.groups))
+        _check_kinds(self)
+        if len(self.priors) != len(self.events):
+            raise InputError(
+                f"A rule needs one prior for each of its {len(self.events)} events; got {len(self.priors)}."
+            )
+        if not all(np.isfinite(p) and 0.0 < p <= 1.0 for p in self.priors):
+            raise InputError(f"A rule's priors must be in (0, 1]; got {list(self.priors)!r}.")
+        for term in self.terms:
+            if len(term.coefficients) != len(self.events):
+                raise InputError(f"The term {term.name!r} needs one coefficient for each of {len(self.events)} events.")
+            if not np.isfinite([*term.coefficients, term.z]).all():
+                raise InputError(f"The term {term.name!r} has a number that is not finite.")
+        for event in self.events:
+            if event.attribute is not None and event.group not in self.groups.get(event.attribute, ()):
+                raise InputError(f"The event {event} is not among the rule's groups {dict(self.groups)!r}.")
+        scores.read_costs(self.costs)
+        if self.tolerance is not None:
+            check_tolerance(self.tolerance)
+
+    @classmethod
+    def from_criterion(
+        cls,
+        criterion: str | Criterion,
+        *,
+        groups: Mapping[Any, Sequence[Hashable]],
+        priors: Any,
+        z: ArrayLike,
+        classes: tuple[Hashable, Hashable] = (0, 1),
+        costs: Any = None,
+        tolerance: float | None = None,
+    ) -> Rule:
+        """Make a rule by hand: a criterion, the groups, their priors and z, one number for each contrast.
+
+        ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute.
+        """
+        criterion = resolve(criterion)
+        members = scores.group_members(groups, criterion.intersections)
+        system = write_out(criterion, members)
+        weights = as_float_array(z, "z").reshape(-1)
+        if len(weights) != len(system.contrasts):
+            raise InputError(f"This criterion has {len(system.contrasts)} contrasts, so many numbers z are needed.")
+        return cls(
+            groups=members,
+            events=system.events,
+            priors=tuple(map(float, event_priors(priors, system.events, members))),
+            terms=tuple(
+                Term(term_name(row, system.names), tuple(map(float, row)), float(weight))
+                for row, weight in zip(system.contrasts, weights, strict=True)
+            ),
+            classes=classes,
+            costs=scores.read_costs(costs),
+            criterion=criterion,
+            tolerance=tolerance,
+        )
+
+    @property
+    def z(self) -> FloatArray:
+        """The weight of each term."""
+        return np.array([term.z for term in self.terms])
+
+    @cached_property
+    def event_weights(self) -> FloatArray:
+        """Z per event: the rule decides 1 iff margin - sum_e event_weights_e p(e|x) / P(e) > 0."""
+        weights = np.zeros(len(self.events))
+        for term in self.terms:
+            weights += term.z * np.array(term.coefficients)
+        return weights
+
+    @property
+    def needs_joint(self) -> bool:
+        """Whether the rule needs p(Y, A | x), or p(A | x) is enough."""
+        return any(event.label is not None for event in self.events)
+
+    @property
+    def attributes(self) -> tuple[AttributeKey, ...]:
+        """The attributes whose probabilities the rule needs: names, and an Intersection for each crossed one."""
+        return tuple(dict.fromkeys(event.attribute for event in self.events if event.attribute is not None))
+
+    @property
+    def solution_(self) -> Solution:
+        """What the search reported: utility, values, upper_bound, gap, status, nodes, seconds."""
+        if self.solution is None:
+            raise AttributeError("This rule was not learnt by a search, so it has no solution_.")
+        return self.solution
+
+    def linear_form(self, *, joint: bool | Mapping[AttributeKey, bool] | None = None) -> LinearForm:
+        """Return the rule as one linear expression over the probability columns.
+
+        ``joint`` says whether an attribute's columns are p(Y, A | x) or p(A | x); the default is what is needed.
+        Every coefficient is raised by 2^-44 of its size. A row on the boundary is therefore decided negatively whatever
+        the rounding of the sum, in every language that evaluates it; with z = 0 nothing changes.
+        """
+        if not isinstance(joint, bool | np.bool_ | Mapping | None):
+            raise InputError(f"joint must be True, False, None or a dict of these by attribute; got {shown(joint)}.")
+        false_positive, false_negative = self.costs
+        intercept = -false_positive
+        columns: dict[AttributeKey, FloatArray] = {}
+        for name in self.attributes:
+            is_joint = joint.get(name) if isinstance(joint, Mapping) else joint
+            shape = (
+                (2, len(self.groups[name]))
+                if (self.needs_joint if is_joint is None else is_joint)
+                else (len(self.groups[name]),)
+            )
+            columns[name] = np.zeros(shape)
+        for event, weight, prior in zip(self.events, self.event_weights, self.priors, strict=True):
+            amount = (weight + TIE * abs(weight)) / prior
+            if event.attribute is None:
+                intercept -= amount
+                continue
+            array = columns[event.attribute]
+            array.reshape(-1)[scores.event_columns(event, self.groups, joint=array.ndim == 2)] += amount
+        return LinearForm(float(intercept), false_negative + false_positive, columns)
+
+    def decision_function(self, p_y: ArrayLike, p_group: Any = None) -> FloatArray:
+        """Return the fair margin of each row: the decision is positive iff it is above 0.
+
+        Parameters
+        ----------
+        p_y : array of shape (n,)
+            P(Y = positive | x).
+        p_group : array of shape (n, G) or (n, 2, G), or dict of such by attribute
+            p(A | x), or p(Y, A | x) with axis 1 = (negative, positive).
+        """
+        p = as_float_array(p_y, "p_y")
+        groups = self._needed_groups()
+        columns = _plain_columns(p_group, groups, len(p)) if p.ndim == 1 else None
+        if columns is None:
+            columns = self._read(p_y, p_group)
+        form = self.linear_form(joint={name: array.ndim == 3 for name, array in columns.items()})
+        out = np.empty(len(p))
+        bad = self._evaluate(form, p, columns, out)
+        if bad >= 0:
+            # Either this raises, or rounding took some over the edge and they are set to it.
+            columns = self._read(p_y, p_group)
+            self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
+        return out
+
+    def _evaluate(
+        self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: FloatArray
+    ) -> int:
+        """Fill ``out`` with the fair margins; return the first row that is not made of probabilities, or -1."""
+
+        def part(start: int, stop: int) -> int:
+            source, intercept, slope = p[start:stop], form.intercept, form.slope
+            bad = -1
+            attributes = list(columns.items()) or [("", np.ones((len(p), 1)))]
+            for position, (name, array) in enumerate(attributes):
+                flat = scores.flat(array[start:stop])
+                weights = form.columns[name].reshape(-1) if name in form.columns else np.zeros(1)
+                worst = _kernels.linear_margin(intercept, slope, source, flat, weights, position == 0, out[start:stop])
+                bad = worst if bad < 0 else bad
+                source, intercept, slope = out[start:stop], 0.0, 1.0
+            return bad if bad < 0 else bad + start
+
+        if len(p) <= ROWS_A_THREAD:
+            return part(0, len(p))
+        starts = range(0, len(p), ROWS_A_THREAD)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = list(pool.map(lambda start: part(start, min(start + ROWS_A_THREAD, len(p))), starts))
+        return next((bad for bad in found if bad >= 0), -1)
+
+    def decide(self, p_y: ArrayLike, p_group: Any = None) -> NDArray[Any]:
+        """Return the decision of each row, as a label. See :meth:`decision_function` for the parameters."""
+        positive = self.decision_function(p_y, p_group) > 0.0
+        if self.classes == (0, 1) and all(type(label) is int for label in self.classes):
+            return positive.astype(np.int64)
+        return class_array(self.classes)[positive.astype(np.intp)]
+
+    def bias_scores(self, p_y: ArrayLike, p_group: Any = None) -> FloatArray:
+        """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`decision_function`."""
+        margins, contrasts = self._margin_and_contrasts(p_y, p_group)
+        return scores.bias_scores(margins, contrasts)
+
+    def explain(self, p_y: ArrayLike, p_group: Any = None) -> list[Receipt]:
+        """Return a receipt for each row: what spoke for which decision. See :meth:`decision_function`."""
+        margins, contrasts = self._margin_and_contrasts(p_y, p_group)
+        fair = self.decision_function(p_y, p_group)
+        bias = scores.bias_scores(margins, contrasts)
+        amounts = -contrasts * self.z
+        slope = sum(self.costs)
+        probabilities = read_probabilities(p_y, "p_y")
+        return [
+            Receipt(
+                probability=float(probabilities[i]),
+                margin=float(margins[i]),
+                terms={term.name: float(amount) for term, amount in zip(self.terms, amounts[i], strict=True)},
+                fair_margin=float(fair[i]),
+                bias_scores=tuple(map(float, bias[i])),
+                base_decision=self.classes[int(margins[i] > 0.0)],
+                decision=self.classes[int(fair[i] > 0.0)],
+                flipped=bool((margins[i] > 0.0) != (fair[i] > 0.0)),
+                distance=float(abs(fair[i]) / slope),
+            )
+            for i in range(len(margins))
+        ]
+
+    def to_json(self) -> str:
+        """Return the rule as JSON that a person can read and :meth:`from_json` reads back to the bit."""
+        from evenhand.rules.rule_json import write
+
+        return write(self)
+
+    @staticmethod
+    def from_json(text: str) -> Rule:
+        """Return the rule that :meth:`to_json` wrote. Everything is checked, nothing is executed."""
+        from evenhand.rules.rule_json import read
+
+        return read(text)
+
+    def to_sql(self, *, p_y: str, p_group: Any, dialect: str = "ansi", output: Any = "decision") -> str:
+        """Return the rule as one SQL expression over the columns that hold the probabilities.
+
+        Parameters
+        ----------
+        p_y : str
+            The column of P(Y = positive | x).
+        p_group : dict, or dict of dicts by attribute
+            The column of each group, or of each pair (label, group) where the rule needs p(Y, A | x).
+        dialect : {"ansi", "bigquery", "duckdb", "postgres", "spark", "sqlite"}, default="ansi"
+            How numbers, names and texts are spelt. "ansi" follows the standard, in which a backslash is a sign like
+            any other; an engine that reads it as an escape needs its own dialect.
+        output : {"decision", "margin"}, default="decision"
+            The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
+            probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
+            the columns as they are.
+
+        Examples
+        --------
+        >>> import evenhand as eh
+        >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
+        >>> rule.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, dialect="sqlite", output="margin")
+        '(-1.0 + 2.0 * "p") - (0.2500000000000142 * "p_f" + -0.2499999999999858 * "p_m")'
+
+        The last digits are those of :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
+        """
+        from evenhand.export.sql import to_sql
+
+        return to_sql(self, p_y=p_y, p_group=p_group, dialect=dialect, output=output)
+
+    def _margin_and_contrasts(self, p_y: ArrayLike, p_group: Any) -> tuple[FloatArray, FloatArray]:
+        p = read_probabilities(p_y, "p_y", shape=(None,))
+        columns = self._read(p, p_group)
+        posteriors = scores.posteriors(self.events, self.groups, columns, len(p))
+        matrix = np.array([term.coefficients for term in self.terms]).reshape(len(self.terms), len(self.events))
+        return scores.margin(p, self.costs), scores.contrasts(posteriors / np.array(self.priors), matrix)
+
+    def _needed_groups(self) -> Groups:
+        return {name: self.groups[name] for name in self.attributes}
+
+    def _read(self, p_y: ArrayLike, p_group: Any) -> dict[AttributeKey, FloatArray]:
+        p = read_probabilities(p_y, "p_y", shape=(None,))
+        groups = self._needed_groups()
+        if not groups:
+            return {}
+        if p_group is None:
+            raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(groups)!r}.")
+        return scores.read_group_probabilities(p_group, groups, len(p), known=self.groups)
+
+
+def _check_kinds(rule: Rule) -> None:
+    """Raise where a field of a rule is not of its kind."""
+    for name, kind in (("events", Event), ("terms", Term)):
+        values = getattr(rule, name)
+        if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+            raise InputError(f"{name} must be a tuple of {kind.__name__}; got {shown(values)}.")
+    if not isinstance(rule.priors, tuple) or not all(map(is_number, rule.priors)):
+        raise InputError(f"priors must be a tuple of numbers; got {shown(rule.priors)}.")
+    if not isinstance(rule.classes, tuple | list) or len(rule.classes) != 2:
+        raise InputError(f"classes must be two different labels, the negative one first; got {shown(rule.classes)}.")
+    for label in rule.classes:
+        check_label(label, "Each of classes")
+    if rule.classes[0] == rule.classes[1]:
+        raise InputError(f"A rule needs two different labels as its classes; got {shown(rule.classes)}.")
+    if not isinstance(rule.criterion, Criterion | None):
+        raise InputError(f"criterion must be a Criterion or None; got {shown(rule.criterion)}.")
+    if rule.tolerance is not None:
+        check_tolerance(rule.tolerance)
+    if not isinstance(rule.learned_from, Mapping):
+        raise InputError(f"learned_from must be a dict; got {shown(rule.learned_from)}.")
+    if not isinstance(rule.solution, Solution | None):
+        raise InputError(f"solution must be a Solution or None; got {shown(rule.solution)}.")
+
+
+def _plain_columns(p_group: Any, groups: Groups, n_rows: int) -> dict[AttributeKey, FloatArray] | None:
+    """Return the arrays as they are where they are plainly right, so that large input is read only once."""
+    given = p_group if isinstance(p_group, Mapping) else dict.fromkeys(groups, p_group) if len(groups) == 1 else {}
+    found = {}
+    for name, members in groups.items():
+        array = given.get(name)
+        if not (isinstance(array, np.ndarray) and array.dtype == np.float64 and array.flags.c_contiguous):
+            return None
+        if array.shape not in ((n_rows, len(members)), (n_rows, 2, len(members))):
+            return None
+        found[name] = array
+    return found
+
+
+def class_array(classes: tuple[Hashable, Hashable]) -> NDArray[Any]:
+    """Return the two labels as an array, of objects where NumPy would change them."""
+    if len({type(label) for label in classes}) == 1 and isinstance(classes[0], bool | int | float | str):
+        plain = np.array(classes)
+        if plain.tolist() == list(classes):
+            return plain
+    array = np.empty(2, dtype=object)
+    array[:] = classes
+    return array
+
+
+def term_name(coefficients: FloatArray, events: Sequence[str]) -> str:
+    """Return a contrast in words, from those for the events: ``rate(sex=F) - rate(sex=M)``."""
+    text = ""
+    for coefficient, event in zip(coefficients, events, strict=True):
+        if coefficient == 0.0:
+            continue
+        sign = " - " if coefficient < 0.0 else " + " if text else ""
+        size = "" if abs(coefficient) == 1.0 else f"{abs(coefficient):g} "
+        text += f"{sign}{size}rate({event})"
+    return text.strip()
+
+
+def event_priors(priors: Any, events: Sequence[Event], groups: Groups, *, complete: bool = True) -> FloatArray:
+    """Return P(e) for each event, from P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G), by attribute.
+
+    They sum to 1 unless they are not ``complete``, because some rows have no known group.
+    """
+    if not isinstance(priors, Mapping):
+        if len(groups) != 1:
+            raise InputError(f"priors must be a dict with an array for each of the attributes {list(groups)!r}.")
+        priors = {next(iter(groups)): priors}
+    priors = scores.by_attribute(priors, groups, "priors")
+    found = np.ones(len(events))
+    for j, event in enumerate(events):
+        if event.attribute is None:
+            continue
+        if event.attribute not in priors:
+            raise InputError(f"priors has nothing for the attribute {event.attribute!r}.")
+        array = read_probabilities(priors[event.attribute], f"priors of {event.attribute!r}")
+        size = len(groups[event.attribute])
+        if array.shape not in ((size,), (2, size)):
+            raise InputError(
+                f"priors of {event.attribute!r} must have shape ({size},) or (2, {size}); got {array.shape}."
+            )
+        if array.sum() > 1.0 + PRIOR_SLACK or (complete and array.sum() < 1.0 - PRIOR_SLACK):
+            raise InputError(f"priors of {event.attribute!r} must sum to 1; they sum to {array.sum():.6g}.")
+        columns = scores.event_columns(event, groups, joint=array.ndim == 2)
+        found[j] = min(array.reshape(-1)[columns].sum(), 1.0)
+        if found[j] <= 0.0:
+            raise InputError(f"The prior of {event} is 0: a group that never occurs has no rate.")
+    return found

@@ -1,0 +1,243 @@
+"""Rules as JSON: readable by a person, exact to the bit, and checked in full when read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evenhand.errors import InputError, RuleFormatError
+from evenhand.rules import criteria
+from evenhand.rules.criteria import AttributeKey, Event, Intersection, display_names
+from evenhand.search.problem import Solution
+
+if TYPE_CHECKING:
+    from evenhand.rules.rule import Rule
+
+FORMAT = "evenhand-rule"
+VERSION = 2
+LARGEST = 1_000_000
+# Version 2 has "crossed": what each crossed attribute is made of. A rule without any is written as version 1.
+_FIELDS = {
+    "format", "version", "decision", "labels", "costs", "groups", "events", "terms", "criterion", "tolerance",
+    "learned_from", "solution",
+}  # fmt: skip
+_DECISION = (
+    "positive iff false_negative * p - false_positive * (1 - p) - sum over events of weight * p(event | x) / prior > 0"
+)
+# How a search went on a machine is not part of the rule.
+_NOT_WRITTEN = {"seconds", "stopped", "expected_optimum"}
+
+
+def write(rule: Rule) -> str:
+    """Return the rule as JSON text."""
+    shown = display_names(rule.groups)
+    crossed = {text: list(name.attributes) for name, text in shown.items() if isinstance(name, Intersection)}
+    data = {
+        "format": FORMAT,
+        "version": VERSION if crossed else 1,
+        "decision": _DECISION,
+        "labels": {"negative": _encode(rule.classes[0]), "positive": _encode(rule.classes[1])},
+        "costs": {"false_positive": rule.costs[0], "false_negative": rule.costs[1]},
+        "groups": {shown[name]: [_encode(group) for group in members] for name, members in rule.groups.items()},
+        **({"crossed": crossed} if crossed else {}),
+        "events": [
+            {
+                "attribute": None if event.attribute is None else shown[event.attribute],
+                "group": None if event.attribute is None else _encode(event.group),
+                "label": event.label,
+                "prior": prior,
+                "weight": float(weight),
+            }
+            for event, prior, weight in zip(rule.events, rule.priors, rule.event_weights, strict=True)
+        ],
+        "terms": [{"name": t.name, "z": t.z, "coefficients": list(t.coefficients)} for t in rule.terms],
+        "criterion": None if rule.criterion is None else rule.criterion.to_dict(),
+        "tolerance": rule.tolerance,
+        "learned_from": dict(rule.learned_from),
+        "solution": None if rule.solution is None else _solution_to_dict(rule.solution),
+    }
+    return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def read(text: str) -> Rule:
+    """Return the rule that a JSON text describes, or raise :class:`RuleFormatError`."""
+    if not isinstance(text, str):
+        raise RuleFormatError(f"A rule is read from text; got {type(text).__name__}.")
+    if len(text) > LARGEST:
+        raise RuleFormatError(f"This text has {len(text)} characters; a rule has at most {LARGEST}. It is not a rule.")
+    try:
+        data = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+    except RuleFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise RuleFormatError(f"This is not JSON, or was cut off: {error}.") from None
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        raise RuleFormatError(f'This JSON is not an evenhand rule: it does not say "format": "{FORMAT}".')
+    version = data.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RuleFormatError(f"The rule's version is {version!r}; it must be a whole number.")
+    if version > VERSION:
+        raise RuleFormatError(f"The rule has version {version}, this evenhand reads up to {VERSION}: update evenhand.")
+    try:
+        return _build(data)
+    except RuleFormatError:
+        raise
+    except (InputError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RuleFormatError(f"The rule cannot be read: {reason}") from None
+
+
+def _build(data: Mapping[str, Any]) -> Rule:
+    from evenhand.rules.rule import Rule, Term
+
+    if stray := sorted(data.keys() - _FIELDS - ({"crossed"} if data["version"] > 1 else set())):
+        raise RuleFormatError(f"The rule has the unknown field {stray[0]!r}.")
+    if absent := sorted(_FIELDS - data.keys()):
+        raise RuleFormatError(f"The rule lacks the field {absent[0]!r}.")
+    for name in ("labels", "costs", "groups", "learned_from"):
+        if not isinstance(data[name], Mapping):
+            raise RuleFormatError(f"The rule's {name!r} must be an object.")
+    for name in ("events", "terms"):
+        if not isinstance(data[name], list) or not all(isinstance(entry, Mapping) for entry in data[name]):
+            raise RuleFormatError(f"The rule's {name!r} must be a list of objects.")
+    for name, members in data["groups"].items():
+        if not isinstance(members, list):
+            raise RuleFormatError(f"The rule's groups of {name!r} must be a list.")
+    criterion = None if data["criterion"] is None else criteria.from_dict(data["criterion"])
+    keys = _keys(data, criterion)
+    events = tuple(
+        Event(
+            _key(entry["attribute"], keys),
+            None if entry["attribute"] is None else _decode(entry["group"]),
+            _label(entry["label"]),
+        )
+        for entry in data["events"]
+    )
+    terms = tuple(
+        Term(str(entry["name"]), tuple(_number(c) for c in entry["coefficients"]), _number(entry["z"]))
+        for entry in data["terms"]
+    )
+    rule = Rule(
+        groups={keys[name]: tuple(_decode(group) for group in members) for name, members in data["groups"].items()},
+        events=events,
+        priors=tuple(_number(entry["prior"]) for entry in data["events"]),
+        terms=terms,
+        classes=(_decode(data["labels"]["negative"]), _decode(data["labels"]["positive"])),
+        costs=(_number(data["costs"]["false_positive"]), _number(data["costs"]["false_negative"])),
+        criterion=criterion,
+        tolerance=None if data["tolerance"] is None else _number(data["tolerance"]),
+        learned_from=dict(data["learned_from"]),
+        solution=None if data["solution"] is None else _solution_from_dict(data["solution"]),
+    )
+    for members in rule.groups.values():
+        if len(set(members)) != len(members):
+            raise RuleFormatError(f"The rule repeats a group: {list(members)!r}.")
+    written = [_number(entry["weight"]) for entry in data["events"]]
+    if written != [float(weight) for weight in rule.event_weights]:
+        raise RuleFormatError("The rule contradicts itself: its events' weights are not those of its terms.")
+    if rule.solution is not None and rule.solution.z != tuple(term.z for term in terms):
+        raise RuleFormatError("The rule contradicts itself: its solution has another z than its terms.")
+    return rule
+
+
+def _solution_to_dict(solution: Solution) -> dict[str, Any]:
+    data = {key: value for key, value in dataclasses.asdict(solution).items() if key not in _NOT_WRITTEN}
+    data["upper_bound"] = solution.upper_bound if math.isfinite(solution.upper_bound) else None
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
+
+
+def _solution_from_dict(data: Any) -> Solution:
+    if not isinstance(data, Mapping) or set(data) != {f.name for f in dataclasses.fields(Solution)} - _NOT_WRITTEN:
+        raise RuleFormatError("The rule's solution does not have the fields of a solution.")
+    if not isinstance(data["status"], str) or not isinstance(data["nodes"], int):
+        raise RuleFormatError("The rule's solution has a field of the wrong kind.")
+    return Solution(
+        z=tuple(_number(value) for value in data["z"]),
+        utility=_number(data["utility"]),
+        values=tuple(_number(value) for value in data["values"]),
+        upper_bound=math.inf if data["upper_bound"] is None else _number(data["upper_bound"]),
+        status=data["status"],
+        nodes=data["nodes"],
+    )
+
+
+def _encode(value: Hashable) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(part) for part in value]}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"The group or label {value!r} cannot be written to JSON.")
+    if isinstance(value, str | bool | int | float):
+        return value
+    raise InputError(
+        f"The group or label {value!r} is a {type(value).__name__}, which JSON cannot hold: use text or numbers."
+    )
+
+
+def _decode(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        if set(value) != {"tuple"} or not isinstance(value["tuple"], list):
+            raise RuleFormatError("A group must be text, a number, a boolean or a tuple of those.")
+        return tuple(_decode(part) for part in value["tuple"])
+    if isinstance(value, str | bool | int | float):
+        return value
+    raise RuleFormatError(f"A group or label must be text, a number or a boolean; got {value!r}.")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise RuleFormatError(f"The rule has {value!r} where a number is needed.")
+    return float(value)
+
+
+def _label(value: Any) -> int | None:
+    if value is None or (type(value) is int and value in (0, 1)):
+        return value
+    raise RuleFormatError(f"An event's label must be 0, 1 or null; got {value!r}.")
+
+
+def _keys(data: Mapping[str, Any], criterion: criteria.Criterion | None) -> dict[str, AttributeKey]:
+    """Return the attribute that each text of a rule stands for.
+
+    Version 1 did not say which attributes are crossed: they are those that its criterion crosses.
+    """
+    if data["version"] > 1:
+        listed = data.get("crossed", {})
+        if not isinstance(listed, Mapping) or not all(isinstance(parts, list) for parts in listed.values()):
+            raise RuleFormatError("The rule's 'crossed' must be an object of lists.")
+        if stray := sorted(listed.keys() - data["groups"].keys()):
+            raise RuleFormatError(f"The rule's crossed attribute {stray[0]!r} has no groups.")
+        if not all(isinstance(name, str) for parts in listed.values() for name in parts):
+            raise RuleFormatError("The rule's crossed attributes must be made of names.")
+        crossed = {text: Intersection(*parts) for text, parts in listed.items()}
+    else:
+        crossed = {} if criterion is None else {key.name: key for key in criterion.intersections}
+    keys: dict[str, AttributeKey] = {text: crossed.get(text, text) for text in data["groups"]}
+    if len(set(keys.values())) != len(keys):
+        raise RuleFormatError("The rule names a crossed attribute twice.")
+    return keys
+
+
+def _key(value: Any, keys: Mapping[str, AttributeKey]) -> AttributeKey | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else keys.get(value, value)
+    raise RuleFormatError(f"An event's attribute must be text or null; got {value!r}.")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise RuleFormatError(f"The rule gives the field {repeated!r} twice.")
+    return data
+
+
+def _no_constant(name: str) -> Any:
+    raise RuleFormatError(f"The rule has {name} where a number is needed.")

@@ -1,0 +1,1 @@
+"""Intervals and bounds for rates and their differences."""

@@ -1,0 +1,110 @@
+"""Every experiment, through the command, as small as it gets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from evenhand.cli import main
+from evenhand.paper.experiments.published import CELEBA, CLIP
+from evenhand.paper.experiments.writing import QUICK
+
+TABULAR = ("synthetic", "sensitivity", "adult-dp", "adult-eo", "reductions")
+
+
+def quick(name, output, *options):
+    return main(["--debug", "reproduce", name, "--quick", "--seeds", "1", "-o", str(output), *options])
+
+
+def check_files(directory, name):
+    """Check that everything is there, is what its name says, and says that it means nothing."""
+    about = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
+    assert about["note"] == QUICK
+    assert about["seeds"] == [0]
+    assert about["versions"]["evenhand"]
+    assert about["seconds_of_units"]
+    text = (directory / f"{name}.md").read_text(encoding="utf-8")
+    assert QUICK in text
+    assert "nan" not in text
+    assert about["tables"]
+    for table in about["tables"]:
+        with (directory / f"{name}-{table}.csv").open(encoding="utf-8") as file:
+            assert file.readline() == f"# {QUICK}\n"
+            rows = list(csv.reader(file))
+        assert {len(row) for row in rows} == {len(rows[0])}
+        assert len(rows) > 1
+    assert len((directory / f"{name}-runs.csv").read_text(encoding="utf-8").splitlines()) == 2 + len(about["records"])
+    for svg in directory.glob("*.svg"):
+        assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+        assert QUICK in svg.read_text(encoding="utf-8")
+        assert svg.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+        assert f"]({svg.name})" in text
+    return about
+
+
+@pytest.mark.parametrize("name", TABULAR)
+def test_a_quick_run_writes_everything(name, tmp_path, capsys):
+    assert quick(name, tmp_path) == 0
+    shown = capsys.readouterr()
+    assert "its numbers mean nothing" in shown.out
+    assert f"evenhand: {name}: [1/" in shown.err
+    about = check_files(tmp_path / f"{name}-quick", name)
+    assert list((tmp_path / f"{name}-quick").glob("*.svg"))
+    if name == "adult-dp":
+        asked = {(row["method"], row["asked for"]) for row in about["tables"]["tradeoff"]["rows"]}
+        wanted = {
+            ("MBS (Algorithm 1)", "δ = ∞"),
+            ("MBS, A known", "δ = 1"),
+            ("J19", "equal rates"),
+            ("Z17", "no bound"),
+        }
+        assert wanted <= asked
+    if name == "synthetic":
+        solved = [record for record in about["records"] if record["delta"] is not None]
+        assert all(record["on the wrong side"] == 0 and record["fractional"] <= 2 for record in solved)
+
+
+@pytest.mark.parametrize("name", ["compas-dp", "compas-eo", "composite"])
+def test_a_quick_run_on_compas(name, tmp_path, made_compas):
+    assert quick(name, tmp_path) == 0
+    check_files(tmp_path / f"{name}-quick", name)
+
+
+def test_celeba_end_to_end(tmp_path, celeba):
+    assert quick("celeba-eo", tmp_path, "--data", str(celeba)) == 0
+    about = check_files(tmp_path / "celeba-eo-quick", "celeba-eo")
+    assert about["notes"][0] == (
+        "CelebA: 46 training, 24 validation and 24 test images are used; 2 listed images are not in the directory."
+    )
+    assert set(about["tables"]) == {f"table-{number}" for number in (1, 3, 4, 5, 6, 7, 8)}
+    methods = {record["method"] for record in about["records"]}
+    assert methods == {"MBS (Algorithm 2)", "MBS (Algorithm 3)", "MBS (certified)", "H16", "P22"}
+    (first,) = [
+        row for row in about["tables"]["table-3"]["rows"] if (row["part"], row["δ or baseline"]) == ("test", "P22")
+    ]
+    (accuracy, error), _ = CELEBA["Attractive", "Male"]["test"]["P22"]
+    assert first["paper's accuracy"] == f"{accuracy} ± {error}"
+
+
+def test_clip_end_to_end(tmp_path, celeba, tiny_clip):
+    assert quick("clip", tmp_path, "--data", str(celeba), "--clip", str(tiny_clip)) == 0
+    about = check_files(tmp_path / "clip-quick", "clip")
+    rows = about["tables"]["table-2"]["rows"]
+    assert [row["paper's EO"] for row in rows if row["method"] == "MBS (Algorithm 3)"] == [
+        gap for part in CLIP.values() for _, gap in part.values()
+    ]
+
+
+@pytest.mark.parametrize("name", ["corrupted", "regularised"])
+def test_the_ablations_use_celeba_where_it_is_given(name, tmp_path, celeba):
+    assert quick(name, tmp_path, "--data", str(celeba)) == 0
+    assert set(check_files(tmp_path / f"{name}-quick", name)["tables"]) == {"adult", "celeba"}
+
+
+def test_clip_weights_that_are_not_there_are_named(tmp_path, celeba, capsys):
+    arguments = ["reproduce", "clip", "--quick", "--data", str(celeba), "--clip", str(tmp_path), "-o", str(tmp_path)]
+    assert main(arguments) == 2
+    assert "CLIP cannot be loaded" in capsys.readouterr().err
