@@ -22,7 +22,9 @@ from threadpoolctl import threadpool_limits
 from benchmarks.splits import MODELS, dataset, directory
 from benchmarks.tradeoff import table
 from evenhand.errors import EvenhandError
-from evenhand.rules.learn import read_setting
+from evenhand.rows import read_rows
+from evenhand.rules.criteria import resolve
+from evenhand.rules.setting import Options, Setting
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed
 
 ROWS, FOLDS = 20_000, 3
@@ -99,12 +101,10 @@ def problem(name: str, setting: str, criterion: str, tolerances: Any) -> Problem
     rows, kept = probabilities(name)
     columns = {attribute: attributes(name)[attribute][rows] for attribute in SETTINGS[setting]}
     joint = {attribute: kept[attribute] for attribute in columns}
-    read = read_setting(
-        dataset(name).y[rows], columns, kept["p_y"], joint, criterion=criterion, evidence="labels", sample_weight=None,
-        costs=None, pos_label=1, groups={a: tuple(np.unique(attributes(name)[a])) for a in columns}, priors=None,
-        missing="raise",
-    )  # fmt: skip
-    return read.problem(np.atleast_1d(tolerances))
+    options = Options(criterion=resolve(criterion))
+    groups = {a: tuple(np.unique(attributes(name)[a])) for a in columns}
+    read = read_rows(dataset(name).y[rows], columns, kept["p_y"], joint, criterion=options.criterion, groups=groups)
+    return Setting.of(read, options).problem(np.atleast_1d(tolerances))
 
 
 SEARCHES: dict[str, Search] = {

@@ -13,7 +13,9 @@ from sklearn.model_selection import cross_val_predict
 
 import evenhand as eh
 from benchmarks.timing import argsort_seconds, median_seconds
-from evenhand.rules.learn import read_setting
+from evenhand.rows import read_rows
+from evenhand.rules.criteria import resolve
+from evenhand.rules.setting import Options, Setting
 from evenhand.search import Certified, Problem
 
 SYNTHETIC = (0.15, 0.05, 0.01)
@@ -59,11 +61,9 @@ def rows(source: str, n: int, seed: int = 0) -> tuple[Any, ...]:
 def problem(source: str, n: int, criterion: Any, tolerances: Any, seed: int = 0) -> Problem:
     """Return what a search sees."""
     y, attributes, p_y, joint = rows(source, n, seed)
-    setting = read_setting(
-        y, attributes, p_y, joint, criterion=criterion, evidence="labels", sample_weight=None, costs=None, pos_label=1,
-        groups=None, priors=None, missing="raise",
-    )  # fmt: skip
-    return setting.problem(np.atleast_1d(tolerances))
+    options = Options(criterion=resolve(criterion))
+    rows_read = read_rows(y, attributes, p_y, joint, criterion=options.criterion)
+    return Setting.of(rows_read, options).problem(np.atleast_1d(tolerances))
 
 
 def figures(

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
+from evenhand.rows import read_rows
+from evenhand.rules.criteria import resolve
+from evenhand.rules.scores import read_costs
+from evenhand.rules.setting import Options, Setting
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Smoothed
 
 KINDS = ("plain", "tied", "weighted", "duplicated", "degenerate", "asymmetric")
+
+
+def setting_of(
+    y, sensitive_features, p_y, p_group, *, criterion="dp", costs=None, evidence="labels", sample_weight=None
+):
+    """Return what a rule is learnt from, as learn_rule makes it."""
+    options = Options(criterion=resolve(criterion), costs=read_costs(costs), evidence=evidence)
+    rows = read_rows(
+        y,
+        sensitive_features,
+        p_y,
+        p_group,
+        criterion=options.criterion,
+        sample_weight=sample_weight,
+        counted=options.counts,
+    )
+    return Setting.of(rows, options)
 
 
 def random_problem(seed, *, n, k, kind="plain", tolerance=None):

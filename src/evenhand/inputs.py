@@ -56,6 +56,10 @@ class Attribute:
     groups: tuple[Hashable, ...]
     codes: NDArray[np.intp]
 
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Attribute:
+        """Return the same of some rows."""
+        return Attribute(self.name, self.groups, self.codes[index])
+
 
 def cross_attributes(attributes: Mapping[AttributeKey, Attribute], crossed: Intersection) -> Attribute:
     """Return the attribute whose groups are the combinations of the named ones' groups that occur."""

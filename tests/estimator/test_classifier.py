@@ -164,8 +164,8 @@ def test_looking_at_every_attribute_runs_no_search(monkeypatch):
     def search(*args, **options):
         raise AssertionError("a search was run")
 
-    monkeypatch.setattr("evenhand.estimator.classifier.frontier", search)
-    monkeypatch.setattr("evenhand.estimator.classifier.learn_rule", search)
+    monkeypatch.setattr("evenhand.estimator.classifier.frontier_of", search)
+    monkeypatch.setattr("evenhand.estimator.classifier.best_rule", search)
     before = set(vars(fair))
     assert all(hasattr(fair, name) for name in dir(fair) if not name.startswith("__"))
     assert not hasattr(fair, "frontier_")

@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 import evenhand as eh
 from evenhand.errors import InputError
 from evenhand.estimator import crossfit
+from evenhand.statistics.sampling import strata, stratified_share
 
 
 class Memory(ClassifierMixin, BaseEstimator):
@@ -129,9 +130,9 @@ def test_every_cell_is_spread_evenly_over_the_folds(seed, n_folds, n_columns, n)
 def test_the_share_that_is_held_out_is_that_of_every_stratum(seed, share, n):
     rng = np.random.RandomState(seed)
     cells = [rng.choice(4, size=n), rng.choice(3, size=n)]
-    held = crossfit.stratified_share(cells, share, rng)
+    held = stratified_share(cells, share, rng)
     assert abs(held.sum() - share * n) <= 1.0
-    stratum = crossfit.strata(cells)
+    stratum = strata(cells)
     for value in range(stratum.max() + 1):
         inside = stratum == value
         assert abs(held[inside].sum() - share * inside.sum()) <= 1.0 + 1e-9

@@ -26,6 +26,8 @@ from sklearn.linear_model import LogisticRegression
 
 import evenhand as eh
 from evenhand.errors import EvenhandError, EvenhandWarning
+from evenhand.rows import read_rows
+from evenhand.rules.setting import Options, Setting
 from evenhand.search import Directions
 
 PACKAGES = (
@@ -389,11 +391,9 @@ def _criterion_calls() -> dict[str, Call]:
 def calls() -> Mapping[str, Call]:
     """Return the call of every public name."""
     rule, fair, cells = _rule(), _fair(), _aggregate()
-    problem = importlib.import_module("evenhand.rules.learn")
-    setting = problem.read_setting(
-        *(_learning()[name] for name in ("y", "sensitive_features", "p_y", "p_group")), criterion="dp",
-        evidence="labels", sample_weight=None, costs=None, pos_label=1, groups=None, priors=None, missing="raise",
-    )  # fmt: skip
+    given = (_learning()[name] for name in ("y", "sensitive_features", "p_y", "p_group"))
+    options = Options(criterion=eh.DemographicParity())
+    setting = Setting.of(read_rows(*given, criterion=options.criterion), options)
     solved = {"problem": setting.problem([0.3])}
     intervals = functools.partial(_late, "evenhand.statistics.intervals")
     bounds = functools.partial(_late, "evenhand.statistics.bounds")

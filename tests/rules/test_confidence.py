@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 import evenhand as eh
 from evenhand.inputs import Attribute
+from evenhand.rows import Rows
 from evenhand.rules import confidence as module
 from evenhand.rules.certify import claims, fixed_sequence, shortfall
 from evenhand.rules.confidence import expected_widths, inner_bounds, reserve_rows
@@ -157,12 +158,14 @@ def test_expected_widths_are_about_those_of_the_bounds():
 def test_the_split_is_stratified_as_far_as_the_events_allow_and_no_farther(criterion, fixed):
     rng = np.random.default_rng(0)
     codes, positive = rng.integers(0, 2, 401), rng.random(401) < 0.3
-    attributes = {"sex": Attribute("sex", ("F", "M"), codes.astype(np.intp))}
+    groups = ("F", "M")
+    attributes = {"sex": Attribute("sex", groups, codes.astype(np.intp))}
+    given = Rows(positive=positive, classes=(0, 1), attributes=attributes, groups={"sex": groups})
     parts = {"F": codes == 0, "M": codes == 1, "": codes >= 0}
     parts |= {f"{g}{y}": parts[g] & (positive == bool(y)) for g in "FM" for y in (0, 1)}
     shares = {name: set() for name in parts}
     for seed in range(30):
-        reserved = reserve_rows(criterion, attributes, positive, np.random.RandomState(seed), 0.5)
+        reserved = reserve_rows(criterion, given, np.random.RandomState(seed), 0.5)
         for name, rows in parts.items():
             shares[name].add(int(reserved[rows].sum()))
     narrow = [name for name, seen in shares.items() if max(seen) - min(seen) <= 1]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import evenhand as eh
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.rules.criteria import Event
-from evenhand.rules.learn import read_setting
 from evenhand.rules.rule import event_priors
 from evenhand.search.problem import conclude
+from problems import setting_of
 
 seeds = st.integers(0, 2**32 - 1)
 CRITERIA = ("demographic_parity", "equal_opportunity", "predictive_equality", "equalized_odds")
@@ -122,14 +122,10 @@ def test_the_certified_rule_reaches_the_bayes_optimum_within_sampling_error():
 
 
 def test_strong_duality_on_the_synthetic_distribution():
-    from evenhand.rules.learn import read_setting
     from evenhand.search.dual import dual_value, solve_linear_program
 
     data = eh.datasets.make_zafar(20_000, random_state=3, iid=True)
-    setting = read_setting(
-        None, None, data.p_y, data.p_joint, criterion="eo", evidence="model", sample_weight=None, costs=None,
-        pos_label=1, groups=None, priors=None, missing="raise",
-    )  # fmt: skip
+    setting = setting_of(None, None, data.p_y, data.p_joint, criterion="eo", evidence="model")
     problem = setting.problem([0.01])
     plug_in = solve_linear_program(problem)
     assert dual_value(problem, plug_in.multipliers) == pytest.approx(plug_in.value, abs=1e-10)
@@ -315,8 +311,7 @@ def test_bounds_that_exclude_each_other_are_infeasible_without_a_tolerance():
 
 def test_a_rule_that_decides_worse_than_the_search_thought_is_not_called_optimal():
     y, a, p, joint = draw(14, 300)
-    options = {"sample_weight": None, "costs": None, "pos_label": 1, "groups": None, "priors": None}
-    setting = read_setting(y, a, p, joint, criterion="dp", evidence="labels", missing="raise", **options)
+    setting = setting_of(y, a, p, joint)
     problem = setting.problem([0.3])
     best = eh.Certified().solve(problem)[0]
     assert setting.rule(problem, best, 0.3, 0).solution_ == best

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenhand as eh
-from evenhand.rules.learn import read_setting
 from evenhand.search import NoRule
 from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
+from problems import setting_of
 
 BRUTE_FORCE = {1: best_threshold, 2: best_by_all_pairs_of_lines}
 CRITERIA = {
@@ -35,7 +35,7 @@ def draw_setting(seed, criterion, n, evidence, *, tied, weighted, costs):
         joint[:, 0] = 1.0 - joint[:, 1:].sum(axis=1)
         joint = np.abs(joint) / np.abs(joint).sum(axis=1, keepdims=True)
     cell = np.concatenate([np.repeat(np.arange(4), 2), rng.integers(0, 4, n - 8)])
-    return read_setting(
+    return setting_of(
         cell // 2,
         cell % 2,
         joint[:, 2:].sum(axis=1),
@@ -44,10 +44,6 @@ def draw_setting(seed, criterion, n, evidence, *, tied, weighted, costs):
         evidence=evidence,
         sample_weight=rng.choice([0.5, 1.0, 3.0], n) if weighted else None,
         costs=costs,
-        pos_label=1,
-        groups=None,
-        priors=None,
-        missing="raise",
     )
 
 

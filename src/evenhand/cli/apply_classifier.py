@@ -70,4 +70,4 @@ class ClassifierDecider(Decider):
         table = pa.Table.from_batches([batch])
         known = {name: tables.values_of(table, name) for name in self.groups}
         X = table.select(list(self.columns)).to_pandas() if self.features is None else self.features.matrix(table)
-        return self.fair._read_probabilities(X, known or None)
+        return self.fair.probabilities(X, sensitive_features=known or None)

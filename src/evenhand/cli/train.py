@@ -102,7 +102,7 @@ def _judge(
         table, y, _, groups = read_truth(test, columns.label, columns.sensitive, wanted, columns.pos_label)
         weight = None if columns.weight is None else tables.numbers_of(table, columns.weight)
         rows = (features.matrix(table), y, groups)
-        judged = (y, groups, *fair._read_probabilities(rows[0], None))
+        judged = (y, groups, *fair.probabilities(rows[0]))
     else:
         held = fair.held_out_
         judged, weight = (held.y, held.sensitive_features, held.p_y, held.p_group), held.sample_weight

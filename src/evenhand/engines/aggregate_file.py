@@ -12,11 +12,12 @@ import numpy as np
 
 from evenhand._version import __version__
 from evenhand.arguments import check_path
-from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.cells import CountedCells
 from evenhand.engines.counter import COARSEST
-from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema, Scored
+from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema, Scored, Words
 from evenhand.errors import AggregateFormatError, InputError
 from evenhand.files import local_path, whole_or_nothing
+from evenhand.inputs import FloatArray
 from evenhand.rules.criteria import AttributeKey, Intersection, display_names
 
 FORMAT = "evenhand-aggregate"
@@ -39,7 +40,10 @@ def _columns(schema: Schema) -> dict[str, str]:
     return {field: names[field] for field in schema.fields}
 
 
-def save(aggregate: Aggregate, path: str | os.PathLike[str]) -> None:
+Parts = tuple[Schema, int, Words, FloatArray, Words]
+
+
+def save(aggregate: CountedCells, path: str | os.PathLike[str]) -> None:
     """Write an aggregate; see :meth:`Aggregate.save`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -71,8 +75,8 @@ def save(aggregate: Aggregate, path: str | os.PathLike[str]) -> None:
         pq.write_table(table.replace_schema_metadata({KEY: text}), temporary, compression="zstd")
 
 
-def load(path: str | os.PathLike[str]) -> Aggregate:
-    """Read an aggregate, or raise :class:`AggregateFormatError`; see :meth:`Aggregate.load`."""
+def load(path: str | os.PathLike[str]) -> Parts:
+    """Read the parts of an aggregate, or raise :class:`AggregateFormatError`; see :meth:`Aggregate.load`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -141,7 +145,7 @@ def _schema(header: Mapping[str, Any]) -> tuple[Schema, int]:
     return Schema(labelled, classes, scored, observed), level
 
 
-def _build(schema: Schema, level: int, table: Any) -> Aggregate:
+def _build(schema: Schema, level: int, table: Any) -> Parts:
     n = table.num_rows
     words = np.zeros((n, schema.width), dtype=np.int64)
     limits = {"flaw": FLAWED - 1, "label": BAD_LABEL - 1}
@@ -166,7 +170,7 @@ def _build(schema: Schema, level: int, table: Any) -> Aggregate:
         raise AggregateFormatError("its scores are finer than its level")
     if len(np.unique(words, axis=0)) != n:
         raise AggregateFormatError("a cell is there twice")
-    return Aggregate(schema, level, words, weight, rows)
+    return schema, level, words, weight, rows
 
 
 def _groups(values: Any, fewest: int) -> tuple[Hashable, ...]:

@@ -27,7 +27,7 @@ from evenhand.engines.schema import (
     Scored,
     Tally,
 )
-from evenhand.engines.source import Counted, Names, Options, Size
+from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.inputs import FloatArray
 from evenhand.rules import scores
@@ -49,7 +49,7 @@ def learn_rule(
     p_group: Any = None,
     sample_weight: str | None = None,
     pos_label: Any = 1,
-    **options: Unpack[Options],
+    **options: Unpack[Learning],
 ) -> Rule:
     """Learn the most accurate rule that meets a criterion, from record batches that need not fit in memory.
 

@@ -22,7 +22,7 @@ from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
 from evenhand.engines.schema import Cells, Columns, Tally
-from evenhand.engines.source import Counted, Names, Options, Size
+from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.export.sql import DIALECTS
@@ -49,7 +49,7 @@ def learn_rule(
     sample_weight: str | None = None,
     pos_label: Any = 1,
     memory_limit: str | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[Learning],
 ) -> Rule:
     """Learn the most accurate rule that meets a criterion, from a table that need not fit in memory.
 

@@ -15,27 +15,27 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.arguments import check_choice, check_flag, check_seed
-from evenhand.engines.aggregate import Aggregate
+from evenhand.arguments import check_choice, check_flag
+from evenhand.engines.cells import CountedCells
 from evenhand.engines.recount import Decisions, Recount
 from evenhand.engines.schema import FINEST, Columns, Schema
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.export.sql import check_rule
-from evenhand.inputs import FloatArray, Missing
+from evenhand.inputs import Attribute, FloatArray
+from evenhand.rows import Rows, needed_attributes
 from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
-from evenhand.rules.criteria import Criterion, Intersection, check_tolerance, resolve
+from evenhand.rules.criteria import AttributeKey, Intersection, check_tolerance
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.learn import Setting, read_setting, resolve_search
 from evenhand.rules.rule import Rule
-from evenhand.search import NoRule, Search
+from evenhand.rules.setting import Options, Setting
+from evenhand.search import NoRule
 from evenhand.search.closest import smallest_excess
 from evenhand.search.problem import FEASIBILITY_SLACK
 
@@ -66,25 +66,10 @@ class ErrorBound:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What to learn: the options of :func:`evenhand.learn_rule` that the solver takes."""
-
-    criterion: str | Criterion
-    tolerance: float
-    search: str | Search
-    evidence: EvidenceName
-    costs: Any
-    priors: Any
-    missing: Missing
-    random_state: Any
-
-
-def learn_from_aggregate(aggregate: Aggregate, *, provable: bool, **options: Any) -> Rule:
+def learn_from_cells(aggregate: CountedCells, options: Options, tolerance: float, *, provable: bool) -> Rule:
     """Return the best rule for the midpoints; see :meth:`Aggregate.learn_rule`."""
     check_flag(provable, "provable")
-    wanted = Wanted(**options)
-    task = _Task(aggregate, wanted)
+    task = _Task(aggregate, options, tolerance)
     rule, bound = task.first()
     if not provable:
         return task.described(rule, bound)
@@ -93,16 +78,20 @@ def learn_from_aggregate(aggregate: Aggregate, *, provable: bool, **options: Any
         if task.proven(found, own):
             return task.described(found, own)
     raise InfeasibleError(
-        f"No rule is proven to keep tolerance {wanted.tolerance:g} on the rows: in cells of width {aggregate.step:g} a"
+        f"No rule is proven to keep tolerance {task.tolerance:g} on the rows: in cells of width {aggregate.step:g} a"
         f" constraint can be off by {max(bound.values):.3g}. Count in finer cells, or ask for a larger tolerance."
     )
 
 
 def learn_with_recount(
-    aggregate: Aggregate, columns: Columns, recount: Callable[[Decisions], Recount], **options: Any
+    aggregate: CountedCells,
+    columns: Columns,
+    recount: Callable[[Decisions], Recount],
+    options: Options,
+    tolerance: float,
 ) -> Rule:
     """Return the best rule that keeps the bounds when it is counted on the rows themselves."""
-    task = _Task(aggregate, Wanted(**options))
+    task = _Task(aggregate, options, tolerance)
     rules = task.rules([part * aggregate.step for part in PARTS])
     if not rules:
         raise task.infeasible()
@@ -111,7 +100,7 @@ def learn_with_recount(
         if turn:
             rules = task.around(nearest, turn)
         shift = shift_of(aggregate, rules[0])
-        counted = recount(Decisions(aggregate, columns.weight is not None, tuple(rules), task.wanted.evidence, shift))
+        counted = recount(Decisions(aggregate, columns.weight is not None, tuple(rules), options.evidence, shift))
         found = [(*numbers, rule) for rule, numbers in zip(rules, task.evaluate(counted), strict=True)]
         excess = [task.problem.excess(values) for _, values, _ in found]
         kept = [entry for entry, miss in zip(found, excess, strict=True) if miss <= FEASIBILITY_SLACK]
@@ -127,31 +116,23 @@ def learn_with_recount(
     )
 
 
-def error_bound(aggregate: Aggregate, rule: Rule, *, evidence: EvidenceName = "labels") -> ErrorBound:
+def error_bound(aggregate: CountedCells, rule: Rule, *, evidence: EvidenceName = "labels") -> ErrorBound:
     """Return the error bound of any rule; see :meth:`Aggregate.error_bound`."""
     check_choice(evidence, "evidence", ("labels", "model", "both"))
     check_rule(rule)
     if rule.criterion is None or rule.tolerance is None:
         raise InputError("The error bound is that of a rule for a criterion and a tolerance; this one has none.")
-    wanted = Wanted(
-        criterion=rule.criterion, tolerance=rule.tolerance, search="certified", evidence=evidence, costs=rule.costs,
-        priors=None, missing="ignore", random_state=None,
-    )  # fmt: skip
-    return _Task(aggregate, wanted).error_bound(rule)
+    options = Options(criterion=rule.criterion, evidence=evidence, costs=rule.costs, missing="ignore")
+    return _Task(aggregate, options, rule.tolerance).error_bound(rule)
 
 
 class _Task:
     """One aggregate, one criterion: the setting of the midpoints and what can be asked of it."""
 
-    def __init__(self, aggregate: Aggregate, wanted: Wanted) -> None:
-        check_choice(wanted.evidence, "evidence", ("labels", "model", "both"))
-        check_choice(wanted.missing, "missing", ("raise", "ignore"))
-        check_seed(wanted.random_state)
-        aggregate = aggregate.crossing(resolve(wanted.criterion).intersections)
-        self.aggregate, self.wanted = aggregate, wanted
-        self.tolerance = check_tolerance(wanted.tolerance)
-        self.cells = _with_twins(aggregate) if wanted.evidence != "model" else aggregate
-        self.setting = _setting(self.cells, wanted)
+    def __init__(self, aggregate: CountedCells, options: Options, tolerance: float) -> None:
+        self.tolerance = check_tolerance(tolerance)
+        self.aggregate, self.options = aggregate.crossing(options.criterion.intersections), options
+        self.setting = Setting.of(rows_of(self.aggregate, options), options)
         self.problem = self.setting.problem([self.tolerance])
 
     def first(self) -> tuple[Rule, ErrorBound]:
@@ -170,7 +151,7 @@ class _Task:
         problem = dataclasses.replace(
             self.problem, lower=self.problem.lower + ladder[:, None], upper=self.problem.upper - ladder[:, None]
         )
-        results = resolve_search(self.wanted.search).solve(problem, random_state=self.wanted.random_state)
+        results = self.options.solver.solve(problem, random_state=self.options.random_state)
         self._refuted = isinstance(results[-1], NoRule) and results[-1].proven
         found = [
             self.setting.rule(problem, result, self.tolerance, step)
@@ -197,15 +178,15 @@ class _Task:
 
     def error_bound(self, rule: Rule) -> ErrorBound:
         """Return how far a rule's numbers on the rows can be from those on the midpoints."""
-        cells, setting = self.cells, self.setting
+        cells, setting = self.aggregate, self.setting
         margins = rule.decision_function(cells.p_y, cells.p_group)
         unsure = np.abs(margins) <= shift_of(cells, rule) + ROUNDING
         effects = np.abs(self.problem.effects)
         utility = float(np.abs(setting.evidence.gain)[unsure].sum())
         rates, values = setting.evidence.shares[unsure].sum(axis=0), effects[unsure].sum(axis=0)
-        if self.wanted.evidence != "labels":
+        if self.options.evidence != "labels":
             extra_utility, extra_rates = self._error_of_expectations(unsure)
-            share = 1.0 if self.wanted.evidence == "model" else 0.5
+            share = 1.0 if self.options.evidence == "model" else 0.5
             utility += share * extra_utility
             rates = rates + share * extra_rates
             values = values + share * (np.abs(setting.system.mixing @ setting.system.contrasts) @ extra_rates)
@@ -214,9 +195,9 @@ class _Task:
 
     def _error_of_expectations(self, unsure: NDArray[np.bool_]) -> tuple[float, FloatArray]:
         """Return what is added where the model's expectations are the evidence: gains and shares are off too."""
-        cells, setting = self.cells, self.setting
+        cells, setting = self.aggregate, self.setting
         share = cells.weight / cells.weight.sum()
-        slope = sum(setting.costs)
+        slope = sum(self.options.costs)
         utility = 2.0 * slope * float(share @ cells.radius_y)
         rates = np.zeros(len(setting.system.events))
         for j, event in enumerate(setting.system.events):
@@ -241,19 +222,23 @@ class _Task:
         """Return the utility and the constraints' values of each rule that was counted on the rows."""
         setting = self.setting
         kinds = []
-        attributes = counted.attributes(setting.criterion)
-        if self.wanted.evidence != "model":
-            kinds.append(
-                evidence_kinds.counted(
-                    counted.positive, attributes, setting.system.events, counted.weight, setting.costs
-                )
+        attributes = counted.attributes(self.options.criterion)
+        if self.options.evidence != "model":
+            rows = Rows(
+                positive=counted.positive,
+                classes=self.setting.rows.classes,
+                attributes=attributes,
+                groups=self.setting.rows.groups,
+                sample_weight=counted.weight,
+                copies=counted.rows,
             )
-        if self.wanted.evidence != "labels":
+            kinds.append(evidence_kinds.counted(rows, setting.system.events, self.options.costs))
+        if self.options.evidence != "labels":
             p_y, columns = counted.means()
             used = {name: columns[name] for name in setting.groups}
             posteriors = scores.posteriors(setting.system.events, setting.groups, used, len(p_y))
-            margins = scores.margin(p_y, setting.costs)
-            kinds.append(evidence_kinds.expected(margins, posteriors, counted.weight, p_y, setting.costs))
+            margins = scores.margin(p_y, self.options.costs)
+            kinds.append(evidence_kinds.expected(margins, posteriors, counted.weight, p_y, self.options.costs))
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
         matrix = setting.system.mixing @ setting.system.contrasts
         effects = found.shares @ matrix.T
@@ -273,7 +258,7 @@ class _Task:
         aggregate, solution = self.aggregate, rule.solution_
         priors = self.setting.evidence.priors
         n = aggregate.n_rows
-        on_cells, _ = self.problem.evaluate(rule.decision_function(self.cells.p_y, self.cells.p_group) > 0.0)
+        on_cells, _ = self.problem.evaluate(rule.decision_function(aggregate.p_y, aggregate.p_group) > 0.0)
         quantisation = {
             "step": aggregate.step,
             "cells": aggregate.n_cells,
@@ -315,49 +300,47 @@ class _Task:
         )
 
 
-def _setting(cells: Aggregate, wanted: Wanted) -> Setting:
-    """Return what :func:`evenhand.rules.learn.read_setting` makes of the midpoints, with weights for copies."""
+def rows_of(cells: CountedCells, options: Options) -> Rows:
+    """Return the midpoints of an aggregate's cells as rows, each with the weight of its cell."""
     schema = cells.schema
     if cells.n_rows == 0:
         raise InputError("There are no rows: there is nothing to learn from.")
-    labelled = wanted.evidence != "model"
-    sensitive: dict[str, NDArray[Any]] = {}
-    if labelled:
+    groups: dict[AttributeKey, tuple[Hashable, ...]] = {entry.attribute: entry.groups for entry in schema.scored}
+    groups |= dict(schema.observed)
+    attributes: dict[AttributeKey, Attribute] = {}
+    if options.counts:
         if not schema.labelled:
-            raise InputError(f"The rows have no labels, and evidence={wanted.evidence!r} counts them: name the column.")
+            raise InputError(
+                f"The rows have no labels, and evidence={options.evidence!r} counts them: name the column."
+            )
         if schema.classes[0] is None:
             raise InputError(f"There is only the label {schema.classes[1]!r}: both labels are needed.")
-        for name, groups in schema.observed:
+        for name, members in schema.observed:
             codes = cells.codes[name]
             unknown = int(cells.rows[codes < 0].sum())
-            if unknown and wanted.missing == "raise":
+            if unknown and options.missing == "raise":
                 raise InputError(
                     f"sensitive feature {name!r} is missing in {unknown:,} rows: drop them, or say missing='ignore' to"
                     " count them for accuracy but not for any group's rates."
                 )
-            values = np.empty(len(groups) + 1, dtype=object)
-            values[: len(groups)] = groups
-            sensitive[name] = values[codes]
+            attributes[name] = Attribute(name, members, codes)
         _check_crossed(schema, cells)
-    positive = cells.positive
-    setting = read_setting(
-        positive.astype(np.int64) if labelled and positive is not None else None,
-        sensitive or None,
-        cells.p_y,
-        cells.p_group,
-        criterion=wanted.criterion,
-        evidence=wanted.evidence,
+        groups = dict(schema.observed)
+    rows = Rows(
+        positive=cells.positive if options.counts else None,
+        classes=schema.classes,
+        attributes=attributes,
+        groups=groups,
+        p_y=cells.p_y,
         sample_weight=cells.weight,
-        costs=wanted.costs,
-        pos_label=1,
-        groups={**{entry.attribute: entry.groups for entry in schema.scored}, **dict(schema.observed)},
-        priors=wanted.priors,
-        missing=wanted.missing,
-    )
-    return dataclasses.replace(setting, classes=schema.classes)
+        copies=cells.rows,
+    ).crossing(options.criterion.intersections)
+    needed = needed_attributes(options.criterion, rows.groups)
+    p_group = scores.read_group_probabilities(cells.p_group, needed, len(rows), known=rows.groups) if needed else {}
+    return dataclasses.replace(rows, p_group=p_group)
 
 
-def _check_crossed(schema: Schema, cells: Aggregate) -> None:
+def _check_crossed(schema: Schema, cells: CountedCells) -> None:
     """Raise :class:`InputError` where the probabilities of a crossed attribute are not those of what occurs."""
     observed = dict(schema.observed)
     for entry in schema.scored:
@@ -376,24 +359,7 @@ def _check_crossed(schema: Schema, cells: Aggregate) -> None:
             )
 
 
-def _with_twins(aggregate: Aggregate) -> Aggregate:
-    """Return the aggregate with lonely cells of several rows in two halves: evidence refuses to count a single row."""
-    atoms = aggregate.schema.unpack(aggregate.words, "label")
-    for place, (_, groups) in enumerate(aggregate.schema.observed):
-        atoms = atoms * (len(groups) + 1) + aggregate.schema.unpack(aggregate.words, f"a{place}")
-    _, index, counts = np.unique(atoms, return_index=True, return_counts=True)
-    lonely = index[(counts == 1) & (aggregate.rows[index] > 1)]
-    if not lonely.size:
-        return aggregate
-    half = np.where(np.isin(np.arange(aggregate.n_cells), lonely), 0.5, 1.0)
-    order = np.concatenate([np.arange(aggregate.n_cells), lonely])
-    rows = aggregate.rows[order]
-    rows[aggregate.n_cells :] = 0
-    weight = (aggregate.weight * half)[order]
-    return Aggregate(aggregate.schema, aggregate.level, aggregate.words[order], weight, rows)
-
-
-def shift_of(cells: Aggregate, rule: Rule) -> FloatArray:
+def shift_of(cells: CountedCells, rule: Rule) -> FloatArray:
     """Return how far a row's fair margin can be from that of its cell's midpoint."""
     joint = {name: cells.p_group[name].ndim == 3 for name in rule.attributes}
     form = rule.linear_form(joint=joint)
@@ -405,7 +371,7 @@ def shift_of(cells: Aggregate, rule: Rule) -> FloatArray:
     return shift
 
 
-def warn_if_coarse(aggregate: Aggregate, asked: int = FINEST) -> None:
+def warn_if_coarse(aggregate: CountedCells, asked: int = FINEST) -> None:
     """Say so where the scores had to be counted in coarser steps than was asked for."""
     if aggregate.level < asked:
         warnings.warn(

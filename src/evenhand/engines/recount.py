@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.engines.aggregate import Aggregate
+from evenhand.engines.cells import CountedCells
 from evenhand.engines.counter import Counter
 from evenhand.engines.schema import POSITIVE, Frame, Schema, Words
 from evenhand.inputs import Attribute, FloatArray, cross_attributes
@@ -32,7 +32,7 @@ class Decisions:
     ``shift`` says how far the first rule's fair margin of a row can be from that of its cell's midpoint.
     """
 
-    aggregate: Aggregate
+    aggregate: CountedCells
     weighted: bool
     rules: tuple[Rule, ...]
     evidence: EvidenceName
@@ -158,11 +158,9 @@ class Decisions:
             rows = np.concatenate([rows, self.aggregate.rows[closed]])
         counter = Counter(_Atoms(self.schema), totals.shape[1])
         counter.add(words, totals, rows)
-        words, totals, _ = counter.cells()
-        # Each in two halves: evidence refuses to count a single row.
-        words, totals = np.repeat(words, 2, axis=0), 0.5 * np.repeat(totals, 2, axis=0)
+        words, totals, rows = counter.cells()
         decisions = (words[:, -1:] >> np.arange(len(self.rules))) & 1
-        return Recount(self.schema, words, decisions.astype(bool), totals[:, 0], totals[:, 1:])
+        return Recount(self.schema, words, decisions.astype(bool), totals[:, 0], totals[:, 1:], rows)
 
     def _without_flaws(self, words: Words) -> Words:
         words = words.copy()
@@ -220,6 +218,7 @@ class Recount:
     decisions: NDArray[np.bool_]
     weight: FloatArray
     totals: FloatArray
+    rows: Words
 
     @property
     def positive(self) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from evenhand import tables
 from evenhand.arguments import check_label, check_text, is_missing, shown
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
-from evenhand.engines.learning import learn_from_aggregate, learn_with_recount, warn_if_coarse
+from evenhand.engines.learning import learn_from_cells, learn_with_recount, warn_if_coarse
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
 from evenhand.engines.schema import (
@@ -30,9 +30,11 @@ from evenhand.engines.schema import (
 from evenhand.errors import InputError
 from evenhand.export.sql import check_rule
 from evenhand.inputs import FloatArray, Missing, sort_groups
-from evenhand.rules.criteria import AttributeKey, Criterion, Intersection, check_tolerance
+from evenhand.rules.criteria import AttributeKey, Criterion, Intersection, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.rule import Rule
+from evenhand.rules.scores import read_costs
+from evenhand.rules.setting import Options
 from evenhand.search import Search
 
 MOST_GROUPS = 1000
@@ -58,7 +60,7 @@ class Size(TypedDict, total=False):
     max_cells: int
 
 
-class Options(Size, total=False):
+class Learning(Size, total=False):
     """The options of :func:`evenhand.learn_rule` that an engine takes, and how finely scores are counted."""
 
     search: str | Search
@@ -218,14 +220,20 @@ def learn_source(
     max_cells: int = MAX_CELLS,
 ) -> Rule:
     """Return the best rule that keeps its bounds on the rows: counted once, solved, and counted again."""
-    options = {
-        "criterion": criterion, "tolerance": check_tolerance(tolerance), "search": search, "evidence": evidence,
-        "costs": costs, "priors": priors, "missing": missing, "random_state": random_state,
-    }  # fmt: skip
+    tolerance = check_tolerance(tolerance)
+    options = Options(
+        criterion=resolve(criterion),
+        search=search,
+        evidence=evidence,
+        costs=read_costs(costs),
+        priors=priors,
+        missing=missing,
+        random_state=random_state,
+    )
     found = aggregate_source(source, columns, level=level, max_cells=max_cells)
     warn_if_coarse(found, level)
     if not source.again:
-        rule = learn_from_aggregate(found, provable=False, **options)
+        rule = learn_from_cells(found, options, tolerance, provable=False)
         rule.learned_from["columns"] = columns.remember()  # type: ignore[index]
         return rule
 
@@ -233,7 +241,7 @@ def learn_source(
         words, sums, rows, _ = source.count(columns, decisions, FINEST, MOST_RECOUNTED)
         return decisions.recount(words, sums, rows)
 
-    return learn_with_recount(found, columns, recount, **options)
+    return learn_with_recount(found, columns, recount, options, tolerance)
 
 
 def columns_of_rule(

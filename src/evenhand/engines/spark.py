@@ -19,7 +19,7 @@ from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST, Counter
 from evenhand.engines.schema import Cells, Columns, Tally, Words
-from evenhand.engines.source import Counted, Names, Options, Size
+from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.export.sql import DIALECTS
@@ -44,7 +44,7 @@ def learn_rule(
     p_group: Any = None,
     sample_weight: str | None = None,
     pos_label: Any = 1,
-    **options: Unpack[Options],
+    **options: Unpack[Learning],
 ) -> Rule:
     """Learn the most accurate rule that meets a criterion, from a Spark DataFrame.
 

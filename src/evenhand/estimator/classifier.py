@@ -33,9 +33,9 @@ from evenhand.estimator.crossfit import Ensemble, Learner, Models, class_probabi
 from evenhand.estimator.diagnostics import Diagnostics, diagnose
 from evenhand.estimator.heldout import HeldOut
 from evenhand.estimator.recalibration import Recalibration
-from evenhand.estimator.sample import Rows, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
+from evenhand.estimator.sample import RowNumbers, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
 from evenhand.inputs import FloatArray, factorize, read_weights
-from evenhand.plausibility import check_same_index
+from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules.confidence import (
     CERTIFYING_SHARE_WITH_MODELS,
     check_unweighted,
@@ -43,10 +43,11 @@ from evenhand.rules.confidence import (
     reserve_rows,
 )
 from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
-from evenhand.rules.frontier import Frontier, frontier
-from evenhand.rules.learn import learn_rule
+from evenhand.rules.frontier import Frontier, frontier_of
+from evenhand.rules.ladder import best_rule
 from evenhand.rules.rule import Receipt, Rule
-from evenhand.rules.scores import attribute_key
+from evenhand.rules.scores import attribute_key, read_costs
+from evenhand.rules.setting import Options
 from evenhand.statistics.intervals import check_confidence
 
 MOST_JOBS = 10_000
@@ -258,8 +259,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def _fit(self, sample: Sample) -> Self:
         rng = check_random_state(self.random_state)
-        targets = needed_targets(resolve(self.criterion), sample.attributes, sample.positive)
-        learning, certifying = self._reserve(sample, targets, rng)
+        targets = needed_targets(resolve(self.criterion), sample.rows.attributes, sample.positive)
+        learning, certifying = self._reserve(sample, rng)
         learners, layouts = self._learners(sample, targets, rng)
         plan = make_plan(self.cv, sample, targets, learning, ensemble=self.ensemble, rng=rng)
         trained = cross_fit(sample.X, learners, plan, n_jobs=self.n_jobs, verbose=self.verbose)
@@ -269,7 +270,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.estimator_ = trained[0].model
         self.auxiliary_ = models if len(models) > 1 else next(iter(models.values()), None)
         self._set_features()
-        held, positive, weight = plan.held_out, sample.positive[plan.held_out], sample.weights[plan.held_out]
+        held, positive, weight = plan.held_out, sample.positive[plan.held_out], sample.rows.weights[plan.held_out]
         p_y = trained[0].probabilities[:, sample.positive_index]
         p_group = {name: layouts[name].arrange(found.probabilities) for name, found in auxiliaries.items()}
         recalibration = None
@@ -278,32 +279,39 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             recalibration = Recalibration.fit(p_y, p_group, positive, codes, weight)
             p_y, p_group = recalibration.apply(p_y, p_group)
         self._models = Models(
-            self.estimator_, sample.classes, sample.positive_index, models, layouts,
-            {name: target.without_rows() for name, target in targets.items()}, recalibration,
-        )  # fmt: skip
-        self.diagnostics_ = diagnose(p_y, p_group, targets, sample.labels, held, positive, weight)
+            estimator=self.estimator_,
+            classes=sample.classes,
+            positive_index=sample.positive_index,
+            auxiliaries=models,
+            layouts=layouts,
+            targets={name: target.without_rows() for name, target in targets.items()},
+            recalibration=recalibration,
+        )
+        self.diagnostics_ = diagnose(p_y, p_group, targets, sample.rows.classes, held, positive, weight)
         if self.sensitive_at_predict:
             p_group = {name: certain(found, found.attribute.codes[held], p_y) for name, found in targets.items()}
         self.held_out_ = HeldOut.of(sample, held, p_y, p_group)
+        warn_of_decisions(p_y)
+        warn_of_reversed_groups(
+            p_group, {name: target.attribute.take(held) for name, target in targets.items()}, weight
+        )
         self._certifying = self._certified_part(sample, targets, certifying)
         self._options = self._rule_options(rng)
         self.rule_ = self._learn()
         return self
 
-    def _reserve(
-        self, sample: Sample, targets: Mapping[AttributeKey, Target], rng: np.random.RandomState
-    ) -> tuple[Rows, Rows]:
+    def _reserve(self, sample: Sample, rng: np.random.RandomState) -> tuple[RowNumbers, RowNumbers]:
         """Split the rows into those for models and search, and those that only certify."""
         rows = sample.counted
         if self.confidence is None:
             return rows, rows[:0]
-        check_unweighted(sample.weight)
-        attributes = {name: target.attribute for name, target in targets.items()}
-        criterion, share = resolve(self.criterion), CERTIFYING_SHARE_WITH_MODELS
-        held = reserve_rows(criterion, attributes, sample.positive, rng, share)
+        check_unweighted(sample.rows.sample_weight)
+        held = reserve_rows(resolve(self.criterion), sample.rows, rng, CERTIFYING_SHARE_WITH_MODELS)
         return rows[~held], rows[held]
 
-    def _certified_part(self, sample: Sample, targets: Mapping[AttributeKey, Target], rows: Rows) -> HeldOut | None:
+    def _certified_part(
+        self, sample: Sample, targets: Mapping[AttributeKey, Target], rows: RowNumbers
+    ) -> HeldOut | None:
         """Return the rows that only certify, with the final models' probabilities."""
         if not len(rows):
             return None
@@ -322,7 +330,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if self.sensitive_at_predict and self.recalibrate:
             raise InputError("recalibrate=True corrects inferred groups, and sensitive_at_predict=True infers none.")
         chosen = choose_auxiliaries(self.auxiliary, self.estimator, names)
-        params = self._fit_params(sample.weight, [self.estimator, *chosen.values()])
+        params = self._fit_params(sample.rows.sample_weight, [self.estimator, *chosen.values()])
         draw = None if self.random_state is None else rng
         model = crossfit.seeded(self.estimator, draw)
         learners = [Learner("p(Y|x)", model, sample.y, sample.classes, params[id(self.estimator)])]
@@ -330,7 +338,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         for name, given in chosen.items():
             target = targets[name]
             frozen = isinstance(given, FrozenEstimator)
-            layouts[name] = layout_of(given, target, sample.labels) if frozen else Layout.of_trained(target)
+            layouts[name] = layout_of(given, target, sample.rows.classes) if frozen else Layout.of_trained(target)
             model = crossfit.seeded(given, draw)
             learners.append(Learner(target.describes, model, target.codes, layouts[name].classes, params[id(given)]))
         crossfit.check_frozen(learners, cv=self.cv, ensemble=self.ensemble)
@@ -358,12 +366,12 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def _learn(self) -> Rule:
         """Return the rule, from what was held out, and as certified by what was reserved."""
-        held, options = self.held_out_, {"tolerance": self.tolerance, **self._options}
+        held, options, tolerance = self.held_out_, self._options, self.tolerance
         try:
             if self._certifying is None or self.confidence is None:
-                rule = learn_rule(held.y, held.sensitive_features, held.p_y, held.p_group, **options)
+                rule = best_rule(held, options, tolerance)
             else:
-                rule = learn_certified(held, self._certifying, confidence=self.confidence, **options)
+                rule = learn_certified(held, self._certifying, options, tolerance=tolerance, confidence=self.confidence)
         except InfeasibleError as error:
             error.add_note("The models are kept: with_tolerance(...) tries another tolerance at once.")
             if self.diagnostics_.weaknesses:
@@ -373,15 +381,15 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             warnings.warn(self.diagnostics_.warning(), EvenhandWarning, stacklevel=3)
         return rule
 
-    def _rule_options(self, rng: np.random.RandomState) -> dict[str, Any]:
+    def _rule_options(self, rng: np.random.RandomState) -> Options:
         """Return what the rule is learnt with besides the rows and the tolerance."""
-        held, seed = self.held_out_, self.random_state
-        return {
-            "criterion": self.criterion, "search": self.search, "costs": self.costs, "groups": held.groups,
-            "sample_weight": held.sample_weight,
-            "random_state": seed if isinstance(seed, Integral) else int(rng.randint(2**31 - 1)),
-            "pos_label": self.classes_.tolist()[self._models.positive_index],
-        }  # fmt: skip
+        seed = self.random_state
+        return Options(
+            criterion=resolve(self.criterion),
+            search=self.search,
+            costs=read_costs(self.costs),
+            random_state=seed if isinstance(seed, Integral) else int(rng.randint(2**31 - 1)),
+        )
 
     def frontier(self) -> Frontier:
         """Return the best rule at each of a ladder of tolerances, from the rows that the rule was learnt from.
@@ -394,8 +402,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         check_is_fitted(self, "held_out_")
         if "_frontier" not in vars(self):
-            held = self.held_out_
-            self._frontier = frontier(held.y, held.sensitive_features, held.p_y, held.p_group, **self._options)
+            self._frontier = frontier_of(self.held_out_, self._options)
         return self._frontier
 
     def with_tolerance(self, tolerance: float) -> Self:
@@ -463,12 +470,12 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def bias_scores(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`predict` for the parameters."""
-        p_y, p_group = self._read_probabilities(X, sensitive_features)
+        p_y, p_group = self._probabilities(X, sensitive_features)
         return self.rule_.bias_scores(p_y, p_group)
 
     def explain(self, X: Any, *, sensitive_features: Any = None) -> list[Receipt]:
         """Return a receipt for each row: what spoke for which decision. Parameters as in :meth:`predict`."""
-        p_y, p_group = self._read_probabilities(X, sensitive_features)
+        p_y, p_group = self._probabilities(X, sensitive_features)
         return self.rule_.explain(p_y, p_group)
 
     def score(
@@ -501,10 +508,30 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return float(np.average(codes == place[positive.astype(np.intp)], weights=weights))
 
     def _margin(self, X: Any, sensitive_features: Any) -> FloatArray:
-        p_y, p_group = self._read_probabilities(X, sensitive_features)
+        p_y, p_group = self._probabilities(X, sensitive_features)
         return self.rule_.decision_function(p_y, p_group)
 
-    def _read_probabilities(self, X: Any, sensitive_features: Any) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
+    def probabilities(
+        self, X: Any, *, sensitive_features: Any = None
+    ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
+        """Return (p_y, p_group) exactly as the rule sees them, recalibration included.
+
+        Parameters
+        ----------
+        X, sensitive_features
+            As in :meth:`predict`.
+
+        Returns
+        -------
+        p_y : array of shape (n,)
+            P(Y = positive | x).
+        p_group : dict of arrays
+            p(A|x) of shape (n, G) or p(Y, A|x) of shape (n, 2, G), by attribute: a name, or the Intersection of a
+            crossed one. ``rule_.decide(p_y, p_group)`` is ``predict(X)``.
+        """
+        return self._probabilities(X, sensitive_features)
+
+    def _probabilities(self, X: Any, sensitive_features: Any) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         check_is_fitted(self, "rule_")
         return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
 

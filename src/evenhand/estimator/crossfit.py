@@ -20,10 +20,11 @@ from evenhand.arguments import shown
 from evenhand.errors import EvenhandError, EvenhandWarning, InputError
 from evenhand.estimator.auxiliary import Layout, Target, certain, frozen_classes
 from evenhand.estimator.recalibration import Recalibration
-from evenhand.estimator.sample import Rows, Sample, take_rows
+from evenhand.estimator.sample import RowNumbers, Sample, take_rows
 from evenhand.inputs import FloatArray, as_float_array
 from evenhand.progress import progress
 from evenhand.rules.criteria import AttributeKey
+from evenhand.statistics.sampling import strata, stratified_share
 
 FEWEST_HELD_OUT = 2
 ROUNDS = 3
@@ -38,13 +39,13 @@ class Plan:
     ``kept`` are the splits whose models an ensemble averages.
     """
 
-    rows: Rows
-    splits: tuple[tuple[Rows, Rows], ...]
+    rows: RowNumbers
+    splits: tuple[tuple[RowNumbers, RowNumbers], ...]
     final: Final
     kept: tuple[int, ...] = ()
 
     @property
-    def held_out(self) -> Rows:
+    def held_out(self) -> RowNumbers:
         """The rows that get probabilities, in order."""
         if self.final == "frozen":
             return self.rows
@@ -55,7 +56,7 @@ def make_plan(
     cv: Any,
     sample: Sample,
     targets: Mapping[AttributeKey, Target],
-    rows: Rows,
+    rows: RowNumbers,
     *,
     ensemble: Ensemble,
     rng: np.random.RandomState,
@@ -68,7 +69,7 @@ def make_plan(
     if cv is None:
         return Plan(rows, (), "frozen")
     cells = cells_of(sample, targets)
-    splits: list[tuple[Rows, Rows]]
+    splits: list[tuple[RowNumbers, RowNumbers]]
     if isinstance(cv, float):
         held = stratified_share([column[rows] for column in cells], cv, rng)
         splits = [(rows[~held], rows[held])]
@@ -92,7 +93,7 @@ def make_plan(
     return Plan(rows, tuple(splits), "ensemble", tuple(kept))
 
 
-def _first_of_rounds(splits: Sequence[tuple[Rows, Rows]], rows: Rows) -> list[int]:
+def _first_of_rounds(splits: Sequence[tuple[RowNumbers, RowNumbers]], rows: RowNumbers) -> list[int]:
     """Return the first split of each round; in a round every row is held out once."""
     kept, times = [], np.zeros(len(rows), dtype=np.intp)
     for number, (_, test) in enumerate(splits):
@@ -135,24 +136,9 @@ def _fill(has: NDArray[np.intp], total: NDArray[np.intp], n: int) -> NDArray[np.
     return number.ravel()[order[:n]]
 
 
-def stratified_share(cells: Sequence[NDArray[np.intp]], share: float, rng: np.random.RandomState) -> NDArray[np.bool_]:
-    """Return which rows are held out: the given share of each combination of cells, within one row."""
-    order = rng.permutation(len(cells[0]))
-    order = order[np.argsort(strata(cells)[order], kind="stable")]
-    steps = np.floor(np.arange(len(order) + 1) * share + 0.5)
-    held = np.zeros(len(order), dtype=bool)
-    held[order] = np.diff(steps) > 0.0
-    return held
-
-
 def cells_of(sample: Sample, targets: Mapping[AttributeKey, Target]) -> list[NDArray[np.intp]]:
     """Return each row's cell of label and group, for each needed attribute; without any, its label."""
     return [target.cells for target in targets.values()] or [sample.positive.astype(np.intp)]
-
-
-def strata(cells: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
-    """Return one number for each combination of cells."""
-    return np.unique(np.stack(cells, axis=1), axis=0, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
 def _counts(column: NDArray[np.intp]) -> Iterable[tuple[int, int]]:
@@ -160,7 +146,7 @@ def _counts(column: NDArray[np.intp]) -> Iterable[tuple[int, int]]:
     return zip(values.tolist(), counts.tolist(), strict=True)
 
 
-def _given_splits(cv: Any, X: Any, stratum: NDArray[np.intp], rows: Rows) -> list[tuple[Rows, Rows]]:
+def _given_splits(cv: Any, X: Any, stratum: NDArray[np.intp], rows: RowNumbers) -> list[tuple[RowNumbers, RowNumbers]]:
     counted = np.zeros(len(stratum), dtype=bool)
     counted[rows] = True
     every, found = np.arange(len(stratum)), []
@@ -180,14 +166,16 @@ def _given_splits(cv: Any, X: Any, stratum: NDArray[np.intp], rows: Rows) -> lis
     return found
 
 
-def _check_counts(sample: Sample, targets: Mapping[AttributeKey, Target], rows: Rows, fewest: int, why: str) -> None:
+def _check_counts(
+    sample: Sample, targets: Mapping[AttributeKey, Target], rows: RowNumbers, fewest: int, why: str
+) -> None:
     small = [
-        f"{target.class_name(code, sample.labels)} has {count}"
+        f"{target.class_name(code, sample.rows.classes)} has {count}"
         for target in targets.values()
         for code, count in enumerate(np.bincount(target.codes[rows], minlength=target.n_classes).tolist())
         if count < fewest
     ]
-    for value, label in enumerate(sample.labels):
+    for value, label in enumerate(sample.rows.classes):
         count = int((sample.positive[rows] == bool(value)).sum())
         if count < fewest:
             small.append(f"the class {label!r} has {count}")
@@ -197,7 +185,9 @@ def _check_counts(sample: Sample, targets: Mapping[AttributeKey, Target], rows: 
         )
 
 
-def _check_holdout(cv: float, sample: Sample, targets: Mapping[AttributeKey, Target], split: tuple[Rows, Rows]) -> None:
+def _check_holdout(
+    cv: float, sample: Sample, targets: Mapping[AttributeKey, Target], split: tuple[RowNumbers, RowNumbers]
+) -> None:
     for part, fewest, does in zip(split, (1, FEWEST_HELD_OUT), ("trains models", "is held out"), strict=True):
         why = f"the part that {does} with cv={cv:g} needs {fewest}"
         _check_counts(sample, targets, part, fewest, why)
@@ -358,8 +348,8 @@ def cross_fit(X: Any, learners: Sequence[Learner], plan: Plan, *, n_jobs: int | 
 class _Task:
     name: str
     learner: Learner
-    train: Rows | None
-    test: Rows | None
+    train: RowNumbers | None
+    test: RowNumbers | None
     keep: bool
 
 

@@ -20,7 +20,6 @@ from evenhand.errors import InputError
 from evenhand.inputs import (
     DROP_MISSING,
     Attribute,
-    FloatArray,
     as_column,
     as_list,
     as_native,
@@ -29,46 +28,40 @@ from evenhand.inputs import (
     read_weights,
 )
 from evenhand.plausibility import check_same_index
+from evenhand.rows import Rows
 from evenhand.rules.criteria import AttributeKey
 
-Rows = NDArray[np.intp]
+RowNumbers = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What ``fit`` was given, read once; X as the models get it."""
+    """What ``fit`` was given, read once: X and y as the models get them, and the rows without probabilities."""
 
     X: Any
     y: NDArray[Any]
     classes: NDArray[Any]
-    positive_index: int
-    attributes: dict[AttributeKey, Attribute]
-    weight: FloatArray | None
+    rows: Rows
 
     def __len__(self) -> int:
         return len(self.y)
 
     @property
+    def positive_index(self) -> int:
+        """The place of the positive label among the classes."""
+        return int(self.classes.tolist().index(self.rows.classes[1]))
+
+    @property
     def positive(self) -> NDArray[np.bool_]:
         """Whether each row's label is the positive one."""
-        found: NDArray[np.bool_] = self.y == self.classes[self.positive_index]
-        return found
+        assert self.rows.positive is not None
+        return self.rows.positive
 
     @property
-    def labels(self) -> tuple[Hashable, Hashable]:
-        """The negative and the positive label, as plain values."""
-        values = self.classes.tolist()
-        return values[1 - self.positive_index], values[self.positive_index]
-
-    @property
-    def weights(self) -> FloatArray:
-        """Each row's weight, 1 where none was given."""
-        return np.ones(len(self)) if self.weight is None else self.weight
-
-    @property
-    def counted(self) -> Rows:
+    def counted(self) -> RowNumbers:
         """The rows of positive weight: a row of weight zero is as if it were not there."""
-        return np.arange(len(self)) if self.weight is None else np.flatnonzero(self.weight > 0.0)
+        weight = self.rows.sample_weight
+        return np.arange(len(self)) if weight is None else np.flatnonzero(weight > 0.0)
 
 
 def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
@@ -84,7 +77,16 @@ def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_
         only = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         raise InputError(f"y has {only}, among the rows that count: a classifier needs two.")
     found = read_attributes(attributes, np.ones(n, dtype=bool) if weights is None else weights > 0.0)
-    return Sample(X, labels, classes, _positive_index(classes, pos_label), found, weights)
+    place = _positive_index(classes, pos_label)
+    values = classes.tolist()
+    rows = Rows(
+        positive=labels == classes[place],
+        classes=(values[1 - place], values[place]),
+        attributes=found,
+        groups={name: attribute.groups for name, attribute in found.items()},
+        sample_weight=weights,
+    )
+    return Sample(X, labels, classes, rows)
 
 
 def check_not_lazy(X: Any) -> None:
@@ -168,7 +170,7 @@ def _indexable(X: Any) -> Any:
     return X if X.format in ("csr", "csc", "lil") else X.tocsr()
 
 
-def take_rows(X: Any, rows: Rows | None) -> Any:
+def take_rows(X: Any, rows: RowNumbers | None) -> Any:
     """Return some rows of whatever a model takes, in its own type; ``None`` is all of them, untouched."""
     if rows is None:
         return X

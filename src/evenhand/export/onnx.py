@@ -155,7 +155,7 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
             "This classifier decides with the sensitive attribute itself, which its ONNX graph would not know:"
             " export its rule, with rule_to_onnx(fair.rule_, path), and give that the probabilities."
         )
-    p_y, p_group = fair._read_probabilities(X_sample, None)
+    p_y, p_group = fair.probabilities(X_sample)
     if not len(p_y):
         raise InputError("X_sample has no rows: there is nothing to compare on.")
     X = fair._features(X_sample)

@@ -23,9 +23,9 @@ from evenhand.files import local_path, whole_or_nothing
 from evenhand.inputs import as_list
 from evenhand.io.allowed import ALLOWED, DENIED
 from evenhand.io.archive import Archive, pack, skops_io
+from evenhand.io.earlier import bring_up_to_date
 from evenhand.io.parts import put_back, set_aside
 from evenhand.io.trees import check_trees
-from evenhand.rules.scores import by_attribute
 
 __all__ = ["ALLOWED", "load", "save"]
 
@@ -158,7 +158,7 @@ def _read(path: Path, trusted: Iterable[str]) -> Any:
         raise UntrustedTypesError(str(path), untrusted)
     estimator = skops_io().loads(archive.data, trusted=[*ALLOWED, *trusted])
     put_back(estimator, archive.read)
-    _name_crossed(estimator)
+    bring_up_to_date(estimator)
     check_trees([estimator])
     _check_whole(estimator)
     return estimator
@@ -172,23 +172,6 @@ def _untrusted(archive: Archive, trusted: Iterable[str]) -> list[str]:
     """Return the types of an archive that are neither allowed nor trusted by the caller."""
     unknown = set(skops_io().get_untrusted_types(data=archive.data)) - ALLOWED
     return sorted((unknown | (archive.names() & DENIED)) - set(trusted))
-
-
-def _name_crossed(estimator: Any) -> None:
-    """Give the dicts of a classifier from an older file the keys of today, where crossed attributes had their text."""
-    from evenhand.estimator.classifier import FairClassifier
-    from evenhand.rules.rule import Rule
-
-    rule = vars(estimator).get("rule_") if isinstance(estimator, FairClassifier) else None
-    if not isinstance(rule, Rule) or all(isinstance(name, str) for name in rule.groups):
-        return
-    models, held = estimator._models, (estimator.held_out_, estimator._certifying)
-    holders = [(models, name) for name in ("auxiliaries", "layouts", "targets")]
-    holders += [(part, "p_group") for part in held if part is not None]
-    holders += [(models.recalibration, "group_weights")] if models.recalibration is not None else []
-    holders += [(estimator, "auxiliary_")] if isinstance(estimator.auxiliary_, dict) else []
-    for holder, name in holders:
-        vars(holder)[name] = by_attribute(vars(holder)[name], rule.groups, name)
 
 
 def _check_whole(estimator: Any) -> None:

@@ -35,6 +35,7 @@ _EVENHAND = {
         "SelectionRatio",
     ),
     "rules.frontier": ("Frontier", "FrontierPoint"),
+    "rules.setting": ("Options",),
     "search.certified": ("Certified",),
     "search.directions": ("Directions",),
     "search.dual": ("Dual",),

@@ -97,7 +97,7 @@ def model_card(
                 "Rows to judge a classifier on need their labels and groups: give y and sensitive_features."
             )
         known = sensitive_features if fair.sensitive_at_predict else None
-        p_y, p_group = fair._read_probabilities(X, known)
+        p_y, p_group = fair.probabilities(X, sensitive_features=known)
     report = summarize(
         y,
         sensitive_features,

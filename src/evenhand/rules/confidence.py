@@ -20,25 +20,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from evenhand.errors import InfeasibleError, InputError
-from evenhand.estimator.auxiliary import needed_targets
-from evenhand.estimator.crossfit import stratified_share
-from evenhand.inputs import Attribute, FloatArray, as_column, named_columns, read_labels, read_sensitive
+from evenhand.inputs import FloatArray
+from evenhand.rows import Rows
 from evenhand.rules.certify import Claim, claims, fixed_sequence, may_overlap, shortfall
-from evenhand.rules.criteria import AttributeKey, Criterion, Event, System, check_tolerance, resolve, write_out
+from evenhand.rules.criteria import Criterion, Event, System, check_tolerance, write_out
 from evenhand.rules.evidence import FEWEST_ROWS
-from evenhand.rules.learn import Setting, learn_ladder, read_setting, resolve_search
+from evenhand.rules.ladder import best_rule
 from evenhand.rules.rule import Rule
+from evenhand.rules.setting import Options, Setting
 from evenhand.search import NoRule
 from evenhand.statistics.intervals import check_confidence, normal_quantile
+from evenhand.statistics.sampling import stratified_share
 
 # With known scores 0.6 certifies most often, and most, over a wide range of sizes; where the other rows also
 # train the models, they need more.
@@ -50,14 +51,8 @@ WIDEST = 5.0
 NARROWEST = 0.2
 
 
-def reserve_rows(
-    criterion: Criterion,
-    attributes: Mapping[AttributeKey, Attribute],
-    positive: NDArray[np.bool_],
-    rng: np.random.RandomState,
-    share: float,
-) -> NDArray[np.bool_]:
-    """Return which rows are reserved for certifying: a share of them, with its due of every event.
+def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, share: float) -> NDArray[np.bool_]:
+    """Return which rows are reserved for certifying: a share of them, stratified by event.
 
     Rows are stratified, but only so far that each event lies within one stratum: by group for demographic
     parity, by label and group for equalized odds. Were demographic parity's rows stratified by label as well,
@@ -68,39 +63,37 @@ def reserve_rows(
     ----------
     criterion : Criterion
         What is to be certified.
-    attributes : mapping of Attribute by name
-        Those that the criterion needs, crossed ones included.
-    positive : array of bool
-        Whether each row's label is the positive one.
+    rows : Rows
+        The rows, with their labels and groups.
     rng : RandomState
         Draws the rows.
     share : float
         The share of the rows to reserve.
     """
-    events = write_out(criterion, {name: attribute.groups for name, attribute in attributes.items()}).events
-    inside = {event: _rows_of(event, attributes, positive) for event in events}
-    stratum = np.zeros(len(positive), dtype=np.intp)
+    rows = rows.crossing(criterion.intersections)
+    events = write_out(criterion, rows.groups).events
+    inside = {event: _rows_of(event, rows) for event in events}
+    stratum = np.zeros(len(rows), dtype=np.intp)
     for number, cluster in enumerate(_clusters(events), start=1):
         for event in cluster:
             stratum[inside[event]] = number
     reserved = stratified_share([stratum], share, rng)
-    for event, rows in inside.items():
-        certifying = int((rows & reserved).sum())
-        fewest = min(certifying, int(rows.sum()) - certifying)
+    for event, found in inside.items():
+        certifying = int((found & reserved).sum())
+        fewest = min(certifying, int(found.sum()) - certifying)
         if fewest < FEWEST_ROWS:
             raise InputError(
-                f"confidence needs rows that learn and rows that certify, and only {int(rows.sum())} have {event}:"
+                f"confidence needs rows that learn and rows that certify, and only {int(found.sum())} have {event}:"
                 f" one part has {fewest} of them, and needs {FEWEST_ROWS}. Merge small groups, or add rows."
             )
     return reserved
 
 
-def _rows_of(
-    event: Event, attributes: Mapping[AttributeKey, Attribute], positive: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    inside = np.ones(len(positive), dtype=bool) if event.label is None else positive == bool(event.label)
+def _rows_of(event: Event, rows: Rows) -> NDArray[np.bool_]:
+    assert rows.positive is not None
+    inside = np.ones(len(rows), dtype=bool) if event.label is None else rows.positive == bool(event.label)
     if event.attribute is not None:
-        attribute = attributes[event.attribute]
+        attribute = rows.attributes[event.attribute]
         inside = inside & (attribute.codes == attribute.groups.index(event.group))
     return inside
 
@@ -115,46 +108,8 @@ def _clusters(events: Sequence[Event]) -> list[list[Event]]:
     return found
 
 
-class Part(Protocol):
-    """Some of the rows: labels, groups, and probabilities, as :class:`evenhand.estimator.heldout.HeldOut` has them."""
-
-    @property
-    def y(self) -> Any:
-        """The labels."""
-
-    @property
-    def sensitive_features(self) -> Any:
-        """The groups."""
-
-    @property
-    def p_y(self) -> Any:
-        """P(Y = positive | x)."""
-
-    @property
-    def p_group(self) -> Any:
-        """p(A|x) or p(Y, A|x)."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    y: NDArray[Any]
-    sensitive_features: dict[str, NDArray[Any]]
-    p_y: FloatArray
-    p_group: dict[AttributeKey, FloatArray]
-
-
 def learn_with_confidence(
-    y: Any,
-    sensitive_features: Any,
-    p_y: Any,
-    p_group: Any,
-    *,
-    tolerance: float,
-    confidence: float,
-    random_state: Any = None,
-    sample_weight: Any = None,
-    share: float = CERTIFYING_SHARE,
-    **options: Any,
+    rows: Rows, options: Options, *, tolerance: float, confidence: float, share: float = CERTIFYING_SHARE
 ) -> Rule:
     """Learn a rule that meets a criterion in the population with a given confidence.
 
@@ -163,17 +118,17 @@ def learn_with_confidence(
 
     Parameters
     ----------
-    y, sensitive_features, p_y, p_group, tolerance, random_state
-        As in :func:`evenhand.learn_rule`. The models behind ``p_y`` and ``p_group`` must have seen none of
-        these rows. Labels and groups are needed whatever the ``evidence``, which only concerns the search.
+    rows : Rows
+        The rows, with labels and groups: these are needed whatever the evidence, which only concerns the search. The
+        models behind the probabilities must have seen none of them.
+    options : Options
+        How the rules are learnt.
+    tolerance : float
+        The largest allowed difference of rates.
     confidence : float
         The probability with which every constraint holds in the population.
-    sample_weight : None
-        Not possible here: see the error.
     share : float, default=0.6
         The share of the rows that certify.
-    **options
-        The other parameters of :func:`evenhand.learn_rule`.
 
     Returns
     -------
@@ -198,38 +153,11 @@ def learn_with_confidence(
     >>> rule.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.1
     True
     """
-    if y is None or sensitive_features is None:
-        raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")
+    check_unweighted(rows.sample_weight)
     check_confidence(confidence)
-    check_unweighted(sample_weight)
-    names = {"criterion", "costs", "pos_label", "groups", "priors", "missing"}
-    whole = read_setting(
-        y, sensitive_features, p_y, p_group, evidence="labels", sample_weight=None,
-        **{name: value for name, value in options.items() if name in names},
-    )  # fmt: skip
-    columns = {name: as_column(c, name) for name, c in named_columns(sensitive_features).items()}
-    attributes = read_sensitive(
-        sensitive_features, len(whole.p_y), missing=options["missing"], groups=options["groups"]
-    )
-    positive, _ = read_labels(y, options["pos_label"])
-    targets = needed_targets(whole.criterion, attributes, positive)
-    needed = {name: target.attribute for name, target in targets.items()}
-    rng = check_random_state(random_state)
-    reserved = reserve_rows(whole.criterion, needed, positive, rng, share)
-    labels = as_column(y, "y")
-    learning, certifying = (
-        _Part(
-            labels[rows],
-            {name: column[rows] for name, column in columns.items()},
-            whole.p_y[rows],
-            {name: array[rows] for name, array in whole.p_group.items()},
-        )
-        for rows in (~reserved, reserved)
-    )
-    options["groups"] = {name: attribute.groups for name, attribute in attributes.items()}
-    return learn_certified(
-        learning, certifying, tolerance=tolerance, confidence=confidence, random_state=random_state, **options
-    )
+    reserved = reserve_rows(options.criterion, rows, check_random_state(options.random_state), share)
+    learning, certifying = rows.take(~reserved), rows.take(reserved)
+    return learn_certified(learning, certifying, options, tolerance=tolerance, confidence=confidence)
 
 
 def check_unweighted(sample_weight: Any) -> None:
@@ -241,62 +169,40 @@ def check_unweighted(sample_weight: Any) -> None:
         )
 
 
-def learn_certified(
-    learning: Part,
-    certifying: Part,
-    *,
-    tolerance: float,
-    confidence: float,
-    criterion: str | Criterion,
-    search: Any = "certified",
-    random_state: Any = None,
-    evidence: Any = "labels",
-    **options: Any,
-) -> Rule:
+def learn_certified(learning: Rows, certifying: Rows, options: Options, *, tolerance: float, confidence: float) -> Rule:
     """Learn a ladder of rules on one part, and return the last that the other part certifies.
 
     Parameters
     ----------
-    learning, certifying : Part
+    learning, certifying : Rows
         Disjoint rows. The models behind the probabilities of the second have seen none of them.
-    tolerance, confidence, criterion, search, random_state, evidence, **options
-        As in :func:`evenhand.learn_rule`.
+    options, tolerance, confidence
+        As in :func:`learn_with_confidence`.
     """
     tolerance, level = check_tolerance(tolerance), check_confidence(confidence)
     if level < 0.5:
         raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
-    options = {
-        "criterion": resolve(criterion), "costs": None, "pos_label": 1, "groups": None, "priors": None,
-        "missing": "raise", **options, "sample_weight": None,
-    }  # fmt: skip
-    given = learning.y, learning.sensitive_features, learning.p_y, learning.p_group
-    setting = read_setting(*given, evidence=evidence, **options)
-    tested = read_setting(
-        certifying.y, certifying.sensitive_features, certifying.p_y, certifying.p_group,
-        evidence="labels", **options,
-    )  # fmt: skip
-    ladder = _learn_rungs(setting, len(tested.p_y), tolerance, level, search, random_state)
+    setting = Setting.of(learning, options)
+    tested = Setting.of(certifying, dataclasses.replace(options, evidence="labels"))
+    ladder = _learn_rungs(setting, len(certifying), tolerance, level)
     if not ladder.rules:
-        learn_ladder(
-            *given, tolerances=[tolerance], search=search, strict=True, random_state=random_state,
-            evidence=evidence, **options,
-        )  # fmt: skip
+        best_rule(learning, options, tolerance)
         raise InfeasibleError("The search found no rule on the rows that learn.")
     inside = tested.evidence.shares > 0.0
-    decided = (rule.decision_function(tested.p_y, tested.p_group) > 0.0 for rule in ladder.rules)
+    decided = (rule.decision_function(certifying.p_y, certifying.p_group) > 0.0 for rule in ladder.rules)
     successes, trials = np.array([inside[rows].sum(axis=0) for rows in decided]), inside.sum(axis=0)
     claimed = claims(setting.system, tolerance)
     passed = fixed_sequence(claimed, successes, trials, level)
     if passed == 0:
-        have = np.rint(setting.evidence.priors * len(setting.p_y)).astype(np.int64) + trials
-        ratio = len(tested.p_y) / len(setting.p_y)
+        have = np.rint(setting.evidence.priors * len(learning)).astype(np.int64) + trials
+        ratio = len(certifying) / len(learning)
         short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, level)
-        raise short.error(setting.system, have, len(tested.p_y))
+        raise short.error(setting.system, have, len(certifying))
     rule = ladder.rules[passed - 1]
     entry = {
         "confidence": level,
-        "learning_rows": len(setting.p_y),
-        "certifying_rows": len(tested.p_y),
+        "learning_rows": len(learning),
+        "certifying_rows": len(certifying),
         "rules_learnt": len(ladder.rules),
         "rules_certified": passed,
         "constraints": _certificate(
@@ -328,9 +234,7 @@ class _Ladder:
         return found
 
 
-def _learn_rungs(
-    setting: Setting, n_certifying: int, tolerance: float, confidence: float, search: Any, random_state: Any
-) -> _Ladder:
+def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confidence: float) -> _Ladder:
     problem = setting.problem([tolerance])
     counts = setting.evidence.priors * n_certifying
     rates = (setting.margins > 0.0) @ setting.evidence.shares
@@ -340,7 +244,8 @@ def _learn_rungs(
     far = np.abs(setting.system.mixing @ setting.system.contrasts).sum(axis=1) + 1.0
     problem = dataclasses.replace(problem, lower=np.maximum(lower, -far), upper=np.minimum(upper, far))
     rules, kept = [], []
-    for step, result in enumerate(resolve_search(search).solve(problem, random_state=random_state)):
+    options = setting.options
+    for step, result in enumerate(options.solver.solve(problem, random_state=options.random_state)):
         if not isinstance(result, NoRule):
             rules.append(setting.rule(problem, result, tolerance, step))
             kept.append(step)

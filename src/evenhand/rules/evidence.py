@@ -5,16 +5,16 @@ Each kind gives, for every row, its gain in utility when decided 1 and its share
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand.errors import InputError
-from evenhand.inputs import Attribute, FloatArray
-from evenhand.rules.criteria import AttributeKey, Event
+from evenhand.inputs import FloatArray
+from evenhand.rows import Rows
+from evenhand.rules.criteria import Event
 from evenhand.rules.scores import Costs
 
 EvidenceName = Literal["labels", "model", "both"]
@@ -40,14 +40,11 @@ class Evidence:
         )
 
 
-def counted(
-    y: NDArray[np.bool_],
-    attributes: Mapping[AttributeKey, Attribute],
-    events: Sequence[Event],
-    weights: FloatArray,
-    costs: Costs = (1.0, 1.0),
-) -> Evidence:
+def counted(rows: Rows, events: Sequence[Event], costs: Costs = (1.0, 1.0)) -> Evidence:
     """Return the evidence of counted labels and groups (the paper's)."""
+    if rows.positive is None:
+        raise InputError("These rows have no labels, and labels are counted: pass them, or say evidence='model'.")
+    y, weights = rows.positive, rows.weights
     false_positive, false_negative = costs
     total = weights.sum()
     gain = np.where(y, false_negative, -false_positive) * weights / total
@@ -57,13 +54,14 @@ def counted(
     for j, event in enumerate(events):
         inside = np.ones(len(y), dtype=bool)
         if event.attribute is not None:
-            attribute = attributes[event.attribute]
+            attribute = rows.attributes[event.attribute]
             inside = attribute.codes == attribute.groups.index(event.group)
         if event.label is not None:
             inside &= y == bool(event.label)
-        rows = int((inside & (weights > 0.0)).sum())
-        if rows < FEWEST_ROWS:
-            few = "no rows" if rows == 0 else f"only {rows} row"
+        present = inside & (weights > 0.0)
+        found = int(present.sum() if rows.copies is None else rows.copies[present].sum())
+        if found < FEWEST_ROWS:
+            few = "no rows" if found == 0 else f"only {found} row"
             raise InputError(
                 f"There are {few} with {event}: its rate cannot be counted. Merge small groups, or add data."
             )

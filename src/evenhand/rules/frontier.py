@@ -12,13 +12,16 @@ from numpy.typing import ArrayLike
 from evenhand.arguments import shown
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.inputs import FloatArray, Missing, as_list
-from evenhand.rules.criteria import Criterion, check_tolerance
+from evenhand.rows import Rows, read_rows
+from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.learn import answer_ladder, read_setting
+from evenhand.rules.ladder import answer_ladder
 from evenhand.rules.rule import Rule
+from evenhand.rules.scores import read_costs
+from evenhand.rules.setting import Options, Setting
 from evenhand.search import NoRule, Search
 
-STEPS = 25
+STEPS, STEPS_AMONG = 25, 19
 
 
 @dataclass(frozen=True)
@@ -150,23 +153,52 @@ def frontier(
     >>> bool((curve.utilities[1:] >= curve.utilities[:-1]).all())
     True
     """
-    options: dict[str, Any] = {
-        "criterion": criterion, "evidence": evidence, "sample_weight": sample_weight, "costs": costs,
-        "pos_label": pos_label, "groups": groups, "priors": priors, "missing": missing,
-    }  # fmt: skip
-    setting = read_setting(y, sensitive_features, p_y, p_group, **options)
+    options = Options(
+        criterion=resolve(criterion),
+        search=search,
+        evidence=evidence,
+        costs=read_costs(costs),
+        priors=priors,
+        missing=missing,
+        random_state=random_state,
+    )
+    rows = read_rows(
+        y,
+        sensitive_features,
+        p_y,
+        p_group,
+        criterion=options.criterion,
+        sample_weight=sample_weight,
+        pos_label=pos_label,
+        groups=groups,
+        missing=missing,
+        counted=options.counts,
+    )
+    return frontier_of(rows, options, tolerances)
+
+
+def frontier_of(
+    rows: Rows, options: Options, tolerances: Sequence[float] | None = None, *, among: float | None = None
+) -> Frontier:
+    """Return the frontier of rows that were read; see :func:`frontier`.
+
+    ``among`` is a tolerance that the usual ladder is to have too, which then has a few steps fewer.
+    """
+    setting = Setting.of(rows, options)
     if not setting.system.moves:
         raise InputError("Every bound of this criterion has its own tolerance: there is no trade-off to draw.")
     problem = setting.problem([0.0])
-    base = setting.margins > 0.0
-    base_utility, base_values = problem.evaluate(base)
+    base_utility, base_values = problem.evaluate(setting.margins > 0.0)
     moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
     base_gap = float(np.abs(base_values[moving]).max())
-    asked = tolerance_ladder(base_gap) if tolerances is None else _read_ladder(tolerances)
+    if tolerances is not None:
+        asked = _read_ladder(tolerances)
+    else:
+        asked = tolerance_ladder(base_gap) if among is None else [*tolerance_ladder(base_gap, STEPS_AMONG), among]
     points: list[FrontierPoint] = []
     unreachable: list[float] = []
     not_found: list[float] = []
-    for tolerance, answer in answer_ladder(setting, asked, search, strict=False, random_state=random_state):
+    for tolerance, answer in answer_ladder(setting, asked, strict=False):
         if isinstance(answer, NoRule):
             (unreachable if answer.proven else not_found).append(tolerance)
             continue

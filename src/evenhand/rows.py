@@ -1,0 +1,219 @@
+"""The rows that a caller passes, read once: labels and groups as codes, probabilities and weights as checked arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.arguments import check_label
+from evenhand.errors import InputError
+from evenhand.inputs import (
+    Attribute,
+    FloatArray,
+    Missing,
+    as_float_array,
+    cross_attributes,
+    read_labels,
+    read_members,
+    read_probabilities,
+    read_sensitive,
+    read_weights,
+)
+from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
+from evenhand.rules import scores
+from evenhand.rules.criteria import AttributeKey, Criterion, Intersection, write_out
+
+Index = NDArray[np.intp] | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows:
+    """Labels, groups, probabilities and weights of some rows.
+
+    Attributes
+    ----------
+    positive : array of bool or None
+        Whether each label is the positive one; None where labels are not known.
+    classes : tuple
+        The negative and the positive label.
+    attributes : dict of Attribute
+        Each row's group, by attribute: a name, or the Intersection of a crossed one. Empty where groups are not known.
+    groups : dict of tuples
+        Each attribute's groups, in order.
+    p_y : array of shape (n,)
+        P(Y = positive | x); empty where no probabilities were given.
+    p_group : dict of arrays
+        p(A|x) of shape (n, G), or p(Y, A|x) of shape (n, 2, G), for the attributes that need it.
+    sample_weight : array or None
+        The weights, where some were given.
+    copies : array of int or None
+        How many rows of the data each row stands for, where that is not one.
+    """
+
+    positive: NDArray[np.bool_] | None
+    classes: tuple[Hashable, Hashable]
+    attributes: dict[AttributeKey, Attribute]
+    groups: dict[AttributeKey, tuple[Hashable, ...]]
+    p_y: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
+    p_group: dict[AttributeKey, FloatArray] = dataclasses.field(default_factory=dict)
+    sample_weight: FloatArray | None = None
+    copies: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        if len(self.p_y) or not (self.attributes or self.positive is not None):
+            return len(self.p_y)
+        return len(self.positive if self.positive is not None else next(iter(self.attributes.values())).codes)
+
+    @property
+    def weights(self) -> FloatArray:
+        """Each row's weight, 1 where none was given."""
+        return np.ones(len(self)) if self.sample_weight is None else self.sample_weight
+
+    @property
+    def y(self) -> NDArray[Any]:
+        """The labels as the caller's values."""
+        if self.positive is None:
+            raise InputError("These rows have no labels.")
+        return _column(self.classes, self.positive.astype(np.intp))
+
+    @property
+    def sensitive_features(self) -> dict[str, NDArray[Any]]:
+        """Each row's group as the caller's value, by attribute; None where it is not known."""
+        named = {name: found for name, found in self.attributes.items() if isinstance(name, str)}
+        return {name: _column(found.groups, found.codes) for name, found in named.items()}
+
+    def take(self, index: Index) -> Self:
+        """Return some of the rows, in the order of the index."""
+        return dataclasses.replace(
+            self,
+            positive=None if self.positive is None else self.positive[index],
+            attributes={name: found.take(index) for name, found in self.attributes.items()},
+            p_y=self.p_y[index] if len(self.p_y) else self.p_y,
+            p_group={name: array[index] for name, array in self.p_group.items()},
+            sample_weight=None if self.sample_weight is None else self.sample_weight[index],
+            copies=None if self.copies is None else self.copies[index],
+        )
+
+    def crossing(self, intersections: Iterable[Intersection]) -> Self:
+        """Return the rows with the attributes that cross others."""
+        wanted = [crossed for crossed in intersections if crossed not in self.attributes]
+        if not wanted or not self.attributes:
+            return self
+        attributes, groups = dict(self.attributes), dict(self.groups)
+        for crossed in wanted:
+            attributes[crossed] = cross_attributes(self.attributes, crossed)
+            groups[crossed] = attributes[crossed].groups
+        return dataclasses.replace(self, attributes=attributes, groups=groups)
+
+
+def _column(values: Sequence[Hashable], codes: NDArray[np.intp]) -> NDArray[Any]:
+    """Return values by their codes, of objects where NumPy would change them or where a code is -1."""
+    plain = len({type(value) for value in values}) == 1 and isinstance(values[0], bool | int | float | str)
+    if plain and (codes >= 0).all():
+        return np.array(values)[codes]
+    objects = np.empty(len(values) + 1, dtype=object)
+    objects[: len(values)] = np.fromiter(values, object, len(values))
+    return objects[codes]
+
+
+def read_rows(
+    y: Any,
+    sensitive_features: Any,
+    p_y: Any,
+    p_group: Any,
+    *,
+    criterion: Criterion,
+    sample_weight: Any = None,
+    pos_label: Hashable = 1,
+    groups: Any = None,
+    missing: Missing = "raise",
+    counted: bool = True,
+) -> Rows:
+    """Check and read the rows that a rule is learnt from or judged on.
+
+    Parameters
+    ----------
+    y, sensitive_features, p_y, p_group, sample_weight, pos_label, groups, missing
+        As in :func:`evenhand.learn_rule`.
+    criterion : Criterion
+        It says of which attributes probabilities are needed, and which attributes are crossed.
+    counted : bool, default=True
+        Whether labels and groups are needed, or may be None.
+    """
+    given = (y, sensitive_features, p_y, p_group, sample_weight)
+    names = ("y", "sensitive_features", "p_y", "p_group", "sample_weight")
+    check_same_index(dict(zip(names, given, strict=True)))
+    probabilities = read_probabilities(p_y, "p_y", shape=(None,))
+    n = len(probabilities)
+    if n == 0:
+        raise InputError("p_y is empty: there is nothing to learn from.")
+    weight = None if sample_weight is None else read_weights(sample_weight, n)
+    positive, classes = _read_labels(y, n, pos_label, counted)
+    attributes: dict[AttributeKey, Attribute] = {}
+    if counted or sensitive_features is not None:
+        attributes = read_sensitive(sensitive_features, n, missing=missing, groups=groups)
+    members = _members(attributes, groups, p_group, criterion.intersections)
+    rows = Rows(
+        positive=positive,
+        classes=classes,
+        attributes=attributes,
+        groups=members,
+        p_y=probabilities,
+        sample_weight=weight,
+    ).crossing(criterion.intersections)
+    for crossed in criterion.intersections:
+        if crossed not in rows.groups:
+            raise InputError(f"groups must list the groups of {crossed!r}: there are no rows to see them in.")
+    needed = needed_attributes(criterion, rows.groups)
+    columns = scores.read_group_probabilities(p_group, needed, n, known=rows.groups) if needed else {}
+    warn_of_decisions(probabilities)
+    if rows.attributes:
+        warn_of_reversed_groups(columns, rows.attributes, rows.weights)
+    return dataclasses.replace(rows, p_group=columns)
+
+
+def needed_attributes(
+    criterion: Criterion, groups: Mapping[AttributeKey, tuple[Hashable, ...]]
+) -> dict[AttributeKey, tuple[Hashable, ...]]:
+    """Return the groups of the attributes that a criterion compares, in the order of its events."""
+    events = write_out(criterion, groups).events
+    return {name: groups[name] for name in dict.fromkeys(e.attribute for e in events if e.attribute is not None)}
+
+
+def _read_labels(
+    y: Any, n: int, pos_label: Hashable, counted: bool
+) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable]]:
+    if y is None:
+        if counted:
+            raise InputError("y is None, and labels are counted: pass them, or say evidence='model'.")
+        check_label(pos_label)
+        return None, (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
+    positive, classes = read_labels(y, pos_label)
+    if len(positive) != n:
+        raise InputError(f"y has {len(positive)} rows, but p_y has {n}.")
+    return positive, classes
+
+
+def _members(
+    attributes: Mapping[AttributeKey, Attribute], groups: Any, p_group: Any, crossed: Sequence[Intersection]
+) -> dict[AttributeKey, tuple[Hashable, ...]]:
+    """Return the groups of each attribute: those that occur, those that were given, or as many as p_group has."""
+    if attributes:
+        return {name: attribute.groups for name, attribute in attributes.items()}
+    if groups is None:
+        given = p_group if isinstance(p_group, Mapping) else {"group": p_group}
+        sizes = {name: tuple(range(_n_groups(array))) for name, array in given.items()}
+        return scores.by_attribute(sizes, crossed, "p_group")
+    if isinstance(groups, Mapping):
+        return dict(scores.group_members(groups, crossed))
+    return {"group": read_members(groups, "groups")}
+
+
+def _n_groups(array: Any) -> int:
+    shape = as_float_array(array, "p_group").shape
+    return 2 if len(shape) == 1 else int(shape[-1]) if shape else 0

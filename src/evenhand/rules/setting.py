@@ -1,0 +1,224 @@
+"""Rows and a criterion written out: the arrays that a search sees, and the rule of what it finds."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numba
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from evenhand._version import __version__
+from evenhand.arguments import check_choice, check_seed, shown
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray, Missing
+from evenhand.rows import Rows, needed_attributes
+from evenhand.rules import evidence as evidence_kinds
+from evenhand.rules import scores
+from evenhand.rules.criteria import AttributeKey, Criterion, System, write_out
+from evenhand.rules.evidence import Evidence, EvidenceName
+from evenhand.rules.rule import Rule, Term, event_priors, term_name
+from evenhand.rules.scores import Costs
+from evenhand.search import Certified, Directions, Dual, Lines, Problem, Search, Smoothed, Solution
+from evenhand.search.dual import solve_linear_program
+from evenhand.search.problem import FEASIBILITY_SLACK
+
+MARGIN_ROUNDING = 2.0**-46
+ROWS_FOR_EXPECTATION = 4_000
+_SEARCHES: dict[str, type[Search]] = {
+    "certified": Certified,
+    "directions": Directions,
+    "lines": Lines,
+    "dual": Dual,
+    "smoothed": Smoothed,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a rule is learnt, whatever the rows and the tolerance: parameters of :func:`evenhand.learn_rule`."""
+
+    criterion: Criterion
+    search: str | Search = "certified"
+    evidence: EvidenceName = "labels"
+    costs: Costs = (1.0, 1.0)
+    priors: Any = None
+    missing: Missing = "raise"
+    random_state: Any = None
+
+    def __post_init__(self) -> None:
+        check_choice(self.evidence, "evidence", ("labels", "model", "both"))
+        check_choice(self.missing, "missing", ("raise", "ignore"))
+        check_seed(self.random_state)
+
+    @property
+    def counts(self) -> bool:
+        """Whether labels and groups are counted, not only expected."""
+        return self.evidence != "model"
+
+    @property
+    def solver(self) -> Search:
+        """The search itself, where a string names it."""
+        return resolve_search(self.search)
+
+
+def resolve_search(search: str | Search) -> Search:
+    """Return the search that a string names; anything with a ``solve`` method is returned as it is."""
+    if isinstance(search, str) and search in _SEARCHES:
+        found: Search = _SEARCHES[search]()
+        return found
+    if not isinstance(search, str | type) and callable(getattr(search, "solve", None)):
+        return search
+    raise InputError(
+        f"Unknown search {shown(search)}: use one of {sorted(_SEARCHES)!r}, or an instance such as Certified()."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Some rows, a criterion written out for them, and the evidence that they are."""
+
+    rows: Rows
+    options: Options
+    system: System
+    groups: dict[AttributeKey, tuple[Hashable, ...]]
+    margins: FloatArray
+    contrasts: FloatArray
+    priors: FloatArray
+    counted_priors: FloatArray
+    evidence: Evidence
+
+    @classmethod
+    def of(cls, rows: Rows, options: Options) -> Setting:
+        """Write a criterion out for some rows, and weigh their evidence."""
+        rows = rows.crossing(options.criterion.intersections)
+        system = write_out(options.criterion, rows.groups)
+        groups = needed_attributes(options.criterion, rows.groups)
+        posteriors = scores.posteriors(system.events, groups, rows.p_group, len(rows))
+        margins = scores.margin(rows.p_y, options.costs)
+        kinds = []
+        if options.counts:
+            kinds.append(evidence_kinds.counted(rows, system.events, options.costs))
+        if options.evidence != "labels":
+            kinds.append(evidence_kinds.expected(margins, posteriors, rows.weights, rows.p_y, options.costs))
+        found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
+        shares = kinds[0].priors
+        if options.priors is not None:
+            shares = event_priors(options.priors, system.events, groups, complete=options.missing == "raise")
+        contrasts = scores.contrasts(posteriors / shares, system.contrasts)
+        if len(rows) > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
+            raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
+        return cls(rows, options, system, groups, margins, contrasts, shares, kinds[0].priors, found)
+
+    @property
+    def learned_from(self) -> dict[str, Any]:
+        """What a rule says about the rows it was learnt from, as plain data."""
+        n = len(self.rows)
+        shares = zip(self.system.names, self.counted_priors, strict=True)
+        return {
+            "rows": n,
+            "rows_by_event": {name: round(float(share) * n) for name, share in shares},
+            "evidence": self.options.evidence,
+            "versions": _versions(),
+        }
+
+    def problem(self, tolerances: Sequence[float]) -> Problem:
+        """Return what a search sees, with one step of bounds for each tolerance."""
+        lower, upper = self.system.bounds(tolerances)
+        matrix = self.system.mixing @ self.system.contrasts
+        # A row whose margin and contrasts are all rounding is on the boundary of every rule, and decided negatively.
+        tied = (np.abs(self.margins) <= MARGIN_ROUNDING * sum(self.options.costs)) & ~self.contrasts.any(axis=1)
+        return Problem(
+            margin=np.where(tied, 0.0, self.margins),
+            contrasts=self.contrasts,
+            gain=self.evidence.gain,
+            effects=self.evidence.shares @ matrix.T,
+            lower=lower,
+            upper=upper,
+            offset=self.evidence.offset,
+            mixing=self.system.mixing,
+            weight=self.rows.weights / self.rows.weights.sum(),
+            decider=self.decide,
+        )
+
+    def expected_optimum(self, problem: Problem) -> float | None:
+        """Return what the best decisions are expected to be worth if the probabilities are right, from some rows."""
+        some = slice(None, None, max(1, len(self.rows) // ROWS_FOR_EXPECTATION))
+        weight = self.rows.weights[some] / self.rows.weights[some].sum()
+        found = solve_linear_program(
+            dataclasses.replace(
+                problem,
+                margin=problem.margin[some],
+                contrasts=problem.contrasts[some],
+                gain=problem.gain[some],
+                effects=problem.effects[some],
+                weight=weight,
+                decider=None,
+            )
+        )
+        if found is None:
+            return None
+        return evidence_kinds.expected_offset(weight, self.rows.p_y[some], self.options.costs) + found.value
+
+    def decide(self, z: FloatArray) -> NDArray[np.bool_]:
+        """Return the decisions of the rule z on these rows: the search and the rule evaluate the same expression."""
+        decisions: NDArray[np.bool_] = self._rule_of(z).decision_function(self.rows.p_y, self.rows.p_group) > 0.0
+        return decisions
+
+    def rule(self, problem: Problem, solution: Solution, tolerance: float, step: int) -> Rule:
+        """Return the rule of a solution of any search; its numbers are those of the rule's own decisions."""
+        utility, values = problem.evaluate(self.decide(np.array(solution.z)))
+        if solution.status != "plug-in" and problem.excess(values, step) > FEASIBILITY_SLACK:
+            raise InputError(
+                f"The search returned z = {list(solution.z)!r} with status {solution.status!r}, but that rule misses"
+                f" its bounds by {problem.excess(values, step):.3g}: a search must return rules that meet them."
+            )
+        solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+        rule = dataclasses.replace(self._rule_of(solution.z), tolerance=tolerance)
+        return dataclasses.replace(rule, solution=_bounded(solution, problem))
+
+    def _rule_of(self, z: Sequence[float] | FloatArray) -> Rule:
+        return Rule(
+            groups=self.groups,
+            events=self.system.events,
+            priors=tuple(map(float, self.priors)),
+            terms=tuple(
+                Term(name, tuple(map(float, row)), float(weight))
+                for name, row, weight in zip(self._term_names, self.system.contrasts, z, strict=True)
+            ),
+            classes=self.rows.classes,
+            costs=self.options.costs,
+            criterion=self.options.criterion,
+            learned_from=self.learned_from,
+        )
+
+    @cached_property
+    def _term_names(self) -> list[str]:
+        return [term_name(row, self.system.names) for row in self.system.contrasts]
+
+
+def _bounded(solution: Solution, problem: Problem) -> Solution:
+    """Return a solution whose utility was counted again, with what the search's bound proves about that utility."""
+    reached = solution.upper_bound <= solution.utility + problem.resolution
+    status = solution.status
+    if status in ("optimal", "gap"):
+        status = "optimal" if reached else "gap"
+    return dataclasses.replace(
+        solution, upper_bound=solution.utility if reached else solution.upper_bound, status=status
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "evenhand": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "scipy": scipy.__version__,
+    }
