@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import evenhand as eh
 from evenhand.errors import InputError
-from evenhand.export.sql import DIALECTS
+from evenhand.rules.sql import DIALECTS
 from scored_rows import decide_by, hostile_texts
 
 NAMES = [

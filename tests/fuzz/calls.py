@@ -39,7 +39,6 @@ MODULES = {
     "evenhand.engines.duckdb": ("learn_rule", "aggregate", "apply"),
     "evenhand.engines.spark": ("learn_rule", "aggregate", "apply"),
     "evenhand.export.onnx": ("rule_to_onnx", "classifier_to_onnx"),
-    "evenhand.export.sql": ("to_sql",),
     "evenhand.statistics.intervals": (
         "effective_counts", "gap_interval", "newcombe_interval", "ratio_interval", "rows_needed", "wilson_interval",
     ),
@@ -467,10 +466,6 @@ def calls() -> Mapping[str, Call]:
         "evenhand.engines.Aggregate.error_bound": Call(cells.error_bound, lambda: {"rule": _counted_rule()}),
         "evenhand.engines.Aggregate.save": Call(cells.save, lambda: {"path": "counts.parquet"}),
         "evenhand.engines.Aggregate.load": Call(type(cells).load, lambda: {"path": _saved("counts.parquet")}),
-        "evenhand.export.sql.to_sql": Call(
-            _late("evenhand.export.sql", "to_sql"),
-            lambda: {"rule": _counted_rule(), "p_y": "p", "p_group": {"0": "f", "1": None}},
-        ),
         "evenhand.export.onnx.rule_to_onnx": Call(
             _late("evenhand.export.onnx", "rule_to_onnx"), lambda: {"rule": rule, "path": "rule.onnx", **_deciding()}
         ),
@@ -513,7 +508,7 @@ def calls() -> Mapping[str, Call]:
     }  # fmt: skip
     for name in ("decide", "decision_function", "bias_scores", "explain"):
         found[f"evenhand.Rule.{name}"] = Call(getattr(rule, name), _deciding)
-    for name in ("predict", "decision_function", "bias_scores", "explain"):
+    for name in ("predict", "decision_function", "bias_scores", "explain", "probabilities"):
         found[f"evenhand.FairClassifier.{name}"] = Call(_of_fair(name), _predicting, foreign=("X",))
     for name in ("wilson_interval", "gap_interval"):
         found[f"evenhand.statistics.intervals.{name}"] = Call(intervals(name), _counts)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from evenhand.arguments import check_seed, is_number, shown
+from evenhand.auditing.audit_text import lines
 from evenhand.auditing.tally import BoolArray, read_decisions, read_positive, tabulate
 from evenhand.errors import InputError
 from evenhand.inputs import (
@@ -26,13 +27,13 @@ from evenhand.inputs import (
     FloatArray,
     Missing,
     as_column,
-    cross_attributes,
     factorize,
     read_probabilities,
     read_sensitive,
     read_weights,
 )
 from evenhand.plausibility import check_same_index
+from evenhand.rows import Rows
 from evenhand.rules.criteria import (
     AttributeKey,
     Composite,
@@ -194,8 +195,6 @@ class Audit:
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     def __str__(self) -> str:
-        from evenhand.auditing.audit_text import lines
-
         return "\n".join(lines(self))
 
     __repr__ = __str__
@@ -284,13 +283,6 @@ def audit(
     >>> found.verdicts[0].outcome, found.verdicts[0].gap.value
     ('fail', 1.0)
     """
-    tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
-    check_seed(random_state)
-    wanted = (*_PARITIES, _FOUR_FIFTHS) if criterion is None else _parts(resolve(criterion))
-    if y is None:
-        if criterion is not None and any(part.needs_joint for part in wanted):
-            raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
-        wanted = tuple(part for part in wanted if not part.needs_joint)
     check_same_index(
         {
             "y": y,
@@ -299,23 +291,54 @@ def audit(
             "sample_weight": sample_weight,
         }
     )
-    positive, decided = _read_decisions(y, decisions_or_scores, threshold, pos_label)
-    weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
+    check_tolerance(tolerance)
+    check_confidence(confidence)
+    judged = None if criterion is None else resolve(criterion)
+    positive, decided = read_decided(y, decisions_or_scores, threshold, pos_label)
     attributes = read_sensitive(sensitive_features, len(decided), missing=missing)
-    for crossed in dict.fromkeys(crossed for part in wanted for crossed in part.intersections):
-        attributes[crossed] = cross_attributes(attributes, crossed)
-    shown = display_names(attributes)
-    count = functools.partial(_Cells.count, positive=positive, decided=decided, weights=weights)
-    cells = {name: count(attribute) for name, attribute in attributes.items()}
+    rows = Rows(
+        positive=positive,
+        classes=(None, pos_label),
+        attributes=attributes,
+        groups={name: attribute.groups for name, attribute in attributes.items()},
+        sample_weight=None if sample_weight is None else read_weights(sample_weight, len(decided)),
+    )
+    return audit_rows(
+        rows, decided, criterion=judged, tolerance=tolerance, confidence=confidence, random_state=random_state
+    )
+
+
+def audit_rows(
+    rows: Rows,
+    decided: BoolArray,
+    *,
+    criterion: Criterion | None = None,
+    tolerance: float = 0.05,
+    confidence: float = 0.95,
+    random_state: int | None = 0,
+) -> Audit:
+    """Audit the decisions of rows that were read; see :func:`audit`."""
+    tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
+    check_seed(random_state)
+    wanted = (*_PARITIES, _FOUR_FIFTHS) if criterion is None else _parts(criterion)
+    labelled = rows.positive is not None
+    if not labelled:
+        if criterion is not None and any(part.needs_joint for part in wanted):
+            raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
+        wanted = tuple(part for part in wanted if not part.needs_joint)
+    rows = rows.crossing(dict.fromkeys(crossed for part in wanted for crossed in part.intersections))
+    shown = display_names(rows.attributes)
+    count = functools.partial(_Cells.count, positive=rows.positive, decided=decided, weights=rows.sample_weight)
+    cells = {name: count(attribute) for name, attribute in rows.attributes.items()}
     everyone = count(Attribute("", (None,), np.zeros(len(decided), dtype=np.intp)))
-    settings = _Settings(tolerance, confidence, random_state, positive is not None)
+    settings = _Settings(tolerance, confidence, random_state, labelled)
     verdicts = tuple(verdict for part in wanted for verdict in _judge(part, cells, everyone, settings, shown))
     return Audit(
         rows=len(decided),
         confidence=confidence,
         tolerance=tolerance,
-        weighted=weights is not None,
-        accuracy=everyone.accuracies(confidence)[0] if positive is not None else None,
+        weighted=rows.sample_weight is not None,
+        accuracy=everyone.accuracies(confidence)[0] if labelled else None,
         attributes=tuple(_audit_attribute(cell, shown[name], settings) for name, cell in cells.items()),
         verdicts=verdicts,
     )
@@ -325,9 +348,10 @@ def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
     return criterion.parts if isinstance(criterion, Composite) else (criterion,)
 
 
-def _read_decisions(
+def read_decided(
     y: Any, decisions_or_scores: Any, threshold: float, pos_label: Hashable
 ) -> tuple[BoolArray | None, BoolArray]:
+    """Return whether each label and each decision is the positive one; scores are compared with the threshold."""
     if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
         raise InputError(f"threshold must be between 0 and 1; got {shown(threshold)}.")
     shape = getattr(decisions_or_scores, "shape", ())

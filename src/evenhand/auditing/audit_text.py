@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
 
-from evenhand.auditing.audit import AttributeAudit, Audit, Estimate, Shortage
 from evenhand.text import short_name
+
+if TYPE_CHECKING:
+    from evenhand.auditing.audit import AttributeAudit, Audit, Estimate, Shortage
 
 
 def lines(found: Audit) -> Iterable[str]:

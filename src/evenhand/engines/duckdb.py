@@ -25,11 +25,11 @@ from evenhand.engines.schema import Cells, Columns, Tally
 from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.export.sql import DIALECTS
 from evenhand.files import url_of, write_error
 from evenhand.inputs import as_native
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.rule import Rule
+from evenhand.rules.sql import DIALECTS
 
 BATCH_ROWS = 1 << 17
 SPELLING = DIALECTS["duckdb"]

@@ -26,14 +26,13 @@ from evenhand.engines.cells import CountedCells
 from evenhand.engines.recount import Decisions, Recount
 from evenhand.engines.schema import FINEST, Columns, Schema
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
-from evenhand.export.sql import check_rule
 from evenhand.inputs import Attribute, FloatArray
 from evenhand.rows import Rows, needed_attributes
 from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
 from evenhand.rules.criteria import AttributeKey, Intersection, check_tolerance
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.rule import Rule
+from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import NoRule
 from evenhand.search.closest import smallest_excess

@@ -28,11 +28,10 @@ from evenhand.engines.schema import (
     read_group_columns,
 )
 from evenhand.errors import InputError
-from evenhand.export.sql import check_rule
 from evenhand.inputs import FloatArray, Missing, sort_groups
 from evenhand.rules.criteria import AttributeKey, Criterion, Intersection, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.rule import Rule
+from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
 from evenhand.search import Search

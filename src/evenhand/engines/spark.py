@@ -22,9 +22,9 @@ from evenhand.engines.schema import Cells, Columns, Tally, Words
 from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.export.sql import DIALECTS
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.rule import Rule
+from evenhand.rules.sql import DIALECTS
 
 PEEK_ROWS = 100_000
 ROOM = 8

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
 from evenhand.errors import InputError
-from evenhand.export.sql import Dialect, Texts, fair_margin, group_cells
 from evenhand.rules import scores
 from evenhand.rules.criteria import AttributeKey
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import SUM_SLACK
+from evenhand.rules.sql import Dialect, Texts, fair_margin, group_cells
 
 
 def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> dict[str, str]:

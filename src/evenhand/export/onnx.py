@@ -22,11 +22,10 @@ from evenhand.errors import DisagreementError, InputError
 from evenhand.estimator.classifier import FairClassifier
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
-from evenhand.export.sql import check_rule
 from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, read_probabilities
 from evenhand.rules.criteria import AttributeKey, display_names
-from evenhand.rules.rule import Rule, class_array
+from evenhand.rules.rule import Rule, check_rule, class_array
 
 PROBABILITY_SLACK = 1e-6
 RULE_OPSET, RULE_IR = 13, 8

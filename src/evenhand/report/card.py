@@ -16,10 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arguments import check_text, shown
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
-from evenhand.export.sql import check_rule
 from evenhand.report.summarize import summarize
 from evenhand.rules.criteria import display_names
-from evenhand.rules.rule import Rule
+from evenhand.rules.rule import Rule, check_rule
 from evenhand.text import printable
 
 SCHEMA = "evenhand-card/1"

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import platform
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand._version import __version__
 from evenhand.arguments import check_flag, check_seed, shown
-from evenhand.auditing.audit import AttributeAudit, Audit, Estimate, GroupAudit, Verdict, audit
+from evenhand.auditing.audit import (
+    AttributeAudit,
+    Audit,
+    Estimate,
+    GroupAudit,
+    Verdict,
+    audit_rows,
+    read_decided,
+)
 from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,
     FloatArray,
     Missing,
     as_column,
-    cross_attributes,
     group_texts,
     joined,
     read_labels,
@@ -31,15 +39,17 @@ from evenhand.inputs import (
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.bias import picture_bias
 from evenhand.report.calibration import reliability
+from evenhand.rows import Rows
 from evenhand.rules import scores
 from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.rules.frontier import Frontier
-from evenhand.rules.rule import Rule, class_array
+from evenhand.rules.rule import Rule
 from evenhand.statistics.intervals import check_confidence
 
 SCHEMA = "evenhand-report/1"
 RECEIPTS = 4
 FEW_ROWS = 30
+_LABELS = ("negative", "positive")
 _SEVERITY = {"fail": 2, "insufficient evidence": 1, "pass": 0}
 _RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 
@@ -152,65 +162,81 @@ def summarize(
     points = _points(rules)
     if points and criterion is None:
         criterion = points[0][1].criterion
-    options: dict[str, Any] = {
-        "criterion": criterion,
-        "confidence": confidence,
-        "pos_label": pos_label,
-        "sample_weight": sample_weight,
-        "missing": missing,
-        "random_state": random_state,
-    }
-    check_same_index(
-        {
-            "y": y,
-            "sensitive_features": sensitive_features,
-            "p_y": p_y,
-            "p_group": p_group,
-            "sample_weight": sample_weight,
-        }
+    names = ("y", "sensitive_features", "p_y", "p_group", "sample_weight")
+    check_same_index(dict(zip(names, (y, sensitive_features, p_y, p_group, sample_weight), strict=True)))
+    if points and y is None:
+        raise InputError("A report about rules compares decisions with labels: y must not be None.")
+    positive, classes, decided = _read_decisions(y, p_y, threshold, pos_label, scored=bool(points))
+    values = as_column(p_y, "p_y")
+    is_score = bool(points) or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
+    attributes = read_sensitive(sensitive_features, len(values), missing=missing)
+    rows = Rows(
+        positive=positive,
+        classes=classes,
+        attributes=attributes,
+        groups={name: attribute.groups for name, attribute in attributes.items()},
+        p_y=read_probabilities(p_y, "p_y", shape=(None,)) if is_score else np.empty(0),
+        sample_weight=None if sample_weight is None else read_weights(sample_weight, len(values)),
+    ).crossing(() if criterion is None else resolve(criterion).intersections)
+    if points:
+        warn_of_decisions(rows.p_y)
+    return summarize_rows(
+        _with_group_probabilities(rows, p_group, points[0][1] if points else None),
+        rules,
+        criterion=None if criterion is None else resolve(criterion),
+        decided=decided,
+        tolerance=tolerance,
+        confidence=confidence,
+        held_out=held_out,
+        title=title,
+        provenance=provenance,
+        random_state=random_state,
     )
-    rows = _Rows(y, sensitive_features, p_y, p_group, missing, pos_label, sample_weight, scored=bool(points))
-    for crossed in () if criterion is None else resolve(criterion).intersections:
-        rows.attributes[crossed] = cross_attributes(rows.attributes, crossed)
-    rows.shown = display_names(rows.attributes)
-    summary: dict[str, Any] = {
+
+
+def summarize_rows(
+    rows: Rows,
+    rules: Frontier | Rule | None,
+    *,
+    criterion: Criterion | None = None,
+    decided: NDArray[np.bool_] | None = None,
+    tolerance: float = 0.05,
+    confidence: float = 0.95,
+    held_out: bool = False,
+    title: str = "Fairness report",
+    provenance: Mapping[str, Any] | None = None,
+    random_state: int = 0,
+) -> dict[str, Any]:
+    """Return what :func:`summarize` does, of rows that were read; without rules ``decided`` is judged."""
+    points = _points(rules)
+    if points and criterion is None:
+        criterion = points[0][1].criterion
+    rows = rows.crossing(() if criterion is None else criterion.intersections)
+    judge = functools.partial(audit_rows, rows, criterion=criterion, confidence=confidence, random_state=random_state)
+    if points:
+        first = points[0][1]
+        _check_groups(first, rows.attributes)
+        before = scores.margin(rows.p_y, first.costs) > 0.0
+        chosen = max((i for i, (t, _) in enumerate(points) if t <= tolerance + 1e-12), default=0)
+        base = judge(before, tolerance=points[chosen][0])
+        steps = []
+        for at, rule in points:
+            after = rule.decision_function(rows.p_y, rows.p_group) > 0.0
+            steps.append(_step(rows, rule, at, judge(after, tolerance=at), before, after))
+        picture = _picture(rows, [rule for _, rule in points], chosen, random_state)
+    else:
+        assert decided is not None
+        base = judge(decided, tolerance=tolerance)
+        chosen, steps, picture = None, [], None
+    return {
         "schema": SCHEMA,
         "title": title,
         "held_out": held_out,
         "confidence": confidence,
-    }
-    summary["tolerance"] = check_tolerance(tolerance)
-    if points:
-        if y is None:
-            raise InputError("A report about rules compares decisions with labels: y must not be None.")
-        _check_groups(points[0][1], rows.attributes)
-        base_decisions = rows.base(points[0][1])
-        chosen = max((i for i, (t, _) in enumerate(points) if t <= tolerance + 1e-12), default=0)
-        base = audit(y, base_decisions, sensitive_features, tolerance=points[chosen][0], **options)
-        bias_scores = points[0][1].bias_scores(rows.p_y, p_group)
-        steps = [
-            _step(
-                rows,
-                rule,
-                at,
-                audit(y, rows.decide(rule), sensitive_features, tolerance=at, **options),
-                base_decisions,
-            )
-            for at, rule in points
-        ]
-        first = rows.attributes[points[0][1].attributes[0]] if points[0][1].attributes else None
-        codes = first.codes if first else np.zeros(len(rows.p_y), dtype=np.intp)
-        names = group_texts(first.groups) if first else ["everyone"]
-        picture = picture_bias(
-            bias_scores, codes, names, [rule for _, rule in points], chosen, random_state, rows.weights
-        )
-    else:
-        base = audit(y, p_y, sensitive_features, tolerance=tolerance, threshold=threshold, **options)
-        chosen, steps, picture = None, [], None
-    summary |= {
+        "tolerance": tolerance,
         "rows": base.rows,
         "weighted": base.weighted,
-        "labels": rows.labels(),
+        "labels": None if rows.positive is None else dict(zip(_LABELS, map(str, rows.classes), strict=True)),
         "criteria": list(dict.fromkeys(verdict.criterion for verdict in base.verdicts)),
         "attributes": [attribute.name for attribute in base.attributes],
         "base": _state(base),
@@ -223,7 +249,42 @@ def summarize(
         "unknown_rows": {attribute.name: attribute.unknown_rows for attribute in base.attributes},
         "provenance": {**(provenance or {}), "versions": _versions()},
     }
-    return summary
+
+
+def _read_decisions(
+    y: Any, p_y: Any, threshold: float, pos_label: Hashable, *, scored: bool
+) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], NDArray[np.bool_] | None]:
+    """Return whether each label is positive, the labels, and the decisions to judge where there are no rules."""
+    classes: tuple[Hashable, Hashable] = (None, pos_label)
+    positive = None
+    if y is not None:
+        positive, classes = read_labels(y, pos_label)
+    return positive, classes, None if scored else read_decided(y, p_y, threshold, pos_label)[1]
+
+
+def _with_group_probabilities(rows: Rows, p_group: Any, rule: Rule | None) -> Rows:
+    """Return rows with p(A | x) or p(Y, A | x) of the attributes that have them, in the order of a rule's groups."""
+    if p_group is None:
+        return rows
+    known = {name: attribute.groups for name, attribute in rows.attributes.items()}
+    if rule is not None:
+        known |= rule.groups
+    alone = rule.attributes[:1] if rule is not None and rule.attributes else list(rows.attributes)[:1]
+    given = p_group if isinstance(p_group, Mapping) else dict.fromkeys(alone, p_group)
+    found = scores.by_attribute(given, known, "p_group")
+    groups = {name: known[name] for name in found if name in known}
+    columns = scores.read_group_probabilities(found, groups, len(rows), known=known) if groups else {}
+    like = {name: a for name, a in rows.attributes.items() if a.groups == groups.get(name)}
+    warn_of_reversed_groups({name: columns[name] for name in like}, like, rows.weights)
+    return dataclasses.replace(rows, p_group=columns, groups={**rows.groups, **groups})
+
+
+def _picture(rows: Rows, rules: Sequence[Rule], chosen: int, random_state: int) -> dict[str, Any] | None:
+    bias_scores = rules[0].bias_scores(rows.p_y, rows.p_group)
+    first = rows.attributes[rules[0].attributes[0]] if rules[0].attributes else None
+    codes = first.codes if first else np.zeros(len(rows), dtype=np.intp)
+    names = group_texts(first.groups) if first else ["everyone"]
+    return picture_bias(bias_scores, codes, names, rules, chosen, random_state, rows.sample_weight)
 
 
 def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
@@ -254,71 +315,14 @@ def _check_groups(rule: Rule, attributes: Mapping[AttributeKey, Attribute]) -> N
             )
 
 
-class _Rows:
-    """The rows that a report is about, read once."""
-
-    def __init__(
-        self,
-        y: Any,
-        sensitive: Any,
-        p_y: Any,
-        p_group: Any,
-        missing: Missing,
-        pos_label: Hashable,
-        sample_weight: Any,
-        *,
-        scored: bool,
-    ) -> None:
-        self.positive: NDArray[np.bool_] | None = None
-        self.classes: tuple[Hashable, Hashable] | None = None
-        if y is not None:
-            self.positive, self.classes = read_labels(y, pos_label)
-        values = as_column(p_y, "p_y")
-        self.is_score = scored or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
-        self.p_y = read_probabilities(p_y, "p_y", shape=(None,)) if self.is_score else np.zeros(len(values))
-        self.p_group = p_group
-        self.weights = None if sample_weight is None else read_weights(sample_weight, len(values))
-        if scored:
-            warn_of_decisions(self.p_y)
-        self.attributes = read_sensitive(sensitive, len(values), missing=missing)
-        self.shown = display_names(self.attributes)
-
-    def weight_of(self, inside: NDArray[np.bool_]) -> FloatArray | None:
-        return None if self.weights is None else self.weights[inside]
-
-    def labels(self) -> dict[str, str] | None:
-        return None if self.classes is None else {"negative": str(self.classes[0]), "positive": str(self.classes[1])}
-
-    def base(self, rule: Rule) -> NDArray[Any]:
-        """Return the decisions that the model alone would make, at the rule's costs."""
-        return class_array(rule.classes)[(scores.margin(self.p_y, rule.costs) > 0.0).astype(np.intp)]
-
-    def decide(self, rule: Rule) -> NDArray[Any]:
-        return rule.decide(self.p_y, self.p_group)
-
-    def group_probabilities(self) -> dict[AttributeKey, FloatArray]:
-        """Return p(A | x) or p(Y, A | x) by attribute, where the probabilities are known."""
-        if self.p_group is None:
-            return {}
-        given = (
-            self.p_group
-            if isinstance(self.p_group, Mapping)
-            else dict.fromkeys(list(self.attributes)[:1], self.p_group)
-        )
-        keys = scores.by_attribute(given, self.attributes, "p_group")
-        groups = {name: found.groups for name, found in self.attributes.items() if name in keys}
-        if not groups:
-            return {}
-        return scores.read_group_probabilities(given, groups, len(self.p_y), known=self.attributes)
-
-
-def _step(rows: _Rows, rule: Rule, tolerance: float, found: Audit, before: NDArray[Any]) -> dict[str, Any]:
-    after = rows.decide(rule)
-    flipped = after != before
-    positive = after == rule.classes[1]
+def _step(
+    rows: Rows, rule: Rule, tolerance: float, found: Audit, before: NDArray[np.bool_], positive: NDArray[np.bool_]
+) -> dict[str, Any]:
+    flipped = positive != before
+    shown = display_names(rows.attributes)
     flips = [
         {
-            "attribute": rows.shown[name],
+            "attribute": shown[name],
             "group": text,
             "rows": int((attribute.codes == code).sum()),
             "to_positive": int((flipped & positive & (attribute.codes == code)).sum()),
@@ -343,7 +347,7 @@ def _step(rows: _Rows, rule: Rule, tolerance: float, found: Audit, before: NDArr
     }
 
 
-def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]) -> list[dict[str, Any]]:
+def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]) -> list[dict[str, Any]]:
     """Return receipts of flipped rows: for each group and direction the row in the middle of its like."""
     attribute = rows.attributes[rule.attributes[0]] if rule.attributes else next(iter(rows.attributes.values()))
     fair = rule.decision_function(rows.p_y, rows.p_group)
@@ -358,14 +362,13 @@ def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDA
     if not chosen:
         return []
     names = group_texts(attribute.groups)
-    explained = rule.explain(rows.p_y[chosen], _take(rows.p_group, chosen))
+    some = rows.take(np.array(chosen, dtype=np.intp))
+    explained = rule.explain(some.p_y, some.p_group or None)
     return [
         {
             "row": row,
             "group": names[attribute.codes[row]],
-            "label": None
-            if rows.positive is None or rows.classes is None
-            else str(rows.classes[int(rows.positive[row])]),
+            "label": None if rows.positive is None else str(rows.classes[int(rows.positive[row])]),
             "probability": receipt.probability,
             "margin": receipt.margin,
             "terms": dict(receipt.terms),
@@ -377,15 +380,6 @@ def _receipts(rows: _Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDA
         }
         for row, receipt in zip(chosen, explained, strict=True)
     ]
-
-
-def _take(p_group: Any, rows: Sequence[int]) -> Any:
-    if isinstance(p_group, Mapping):
-        return {name: _take(array, rows) for name, array in p_group.items()}
-    frame = nw.from_native(p_group, eager_only=True, pass_through=True)
-    if isinstance(frame, nw.DataFrame):
-        return frame[list(rows)].to_native()
-    return None if p_group is None else np.asarray(p_group)[rows]
 
 
 def _state(found: Audit) -> dict[str, Any]:
@@ -454,56 +448,45 @@ def _count(attribute: str, text: str, group: GroupAudit) -> dict[str, Any]:
     }
 
 
-def _calibration(rows: _Rows, confidence: float) -> list[dict[str, Any]]:
+def _calibration(rows: Rows, confidence: float) -> list[dict[str, Any]]:
     found = []
-    if rows.positive is not None and rows.classes is not None and rows.is_score:
-        model = f"P(label = {rows.classes[1]})"
-        everyone = np.ones(len(rows.p_y), dtype=bool)
-        parts = [("everyone", everyone)]
+    everyone = np.ones(len(rows), dtype=bool)
+    shown = display_names(rows.attributes)
+    if rows.positive is not None and len(rows.p_y):
         attribute = next(iter(rows.attributes.values()))
+        parts = [("everyone", everyone)]
         parts += [(text, attribute.codes == code) for code, text in enumerate(group_texts(attribute.groups))]
         for text, inside in parts:
-            found.append(
-                {
-                    "model": model,
-                    "group": text,
-                    **reliability(
-                        rows.p_y[inside], rows.positive[inside], rows.weight_of(inside), confidence=confidence
-                    ),
-                }
+            curve = reliability(
+                rows.p_y[inside], rows.positive[inside], _weight_of(rows, inside), confidence=confidence
             )
-    probabilities = rows.group_probabilities()
-    warn_of_reversed_groups(
-        probabilities, rows.attributes, np.ones(len(rows.p_y)) if rows.weights is None else rows.weights
-    )
-    for name, array in probabilities.items():
-        attribute = rows.attributes[name]
-        if array.ndim == 3 and rows.positive is not None and rows.classes is not None:
-            model = f"P(label = {rows.classes[1]}, {rows.shown[name]} = …)"
-            found += _group_calibration(rows, attribute, array[:, 1], rows.positive, model, confidence)
-        everyone = np.ones(len(rows.p_y), dtype=bool)
+            found.append({"model": f"P(label = {rows.classes[1]})", "group": text, **curve})
+    for name, array in rows.p_group.items():
+        if name not in rows.attributes:
+            continue
+        if array.ndim == 3 and rows.positive is not None:
+            model = f"P(label = {rows.classes[1]}, {shown[name]} = …)"
+            found += _group_calibration(rows, name, array[:, 1], rows.positive, model, confidence)
         marginal = array.sum(axis=1) if array.ndim == 3 else array
-        found += _group_calibration(rows, attribute, marginal, everyone, f"P({rows.shown[name]} = …)", confidence)
+        found += _group_calibration(rows, name, marginal, everyone, f"P({shown[name]} = …)", confidence)
     return found
 
 
 def _group_calibration(
-    rows: _Rows, attribute: Attribute, array: FloatArray, within: NDArray[np.bool_], model: str, confidence: float
+    rows: Rows, name: AttributeKey, array: FloatArray, within: NDArray[np.bool_], model: str, confidence: float
 ) -> list[dict[str, Any]]:
+    attribute = rows.attributes[name]
     known = attribute.codes >= 0
-    return [
-        {
-            "model": model,
-            "group": text,
-            **reliability(
-                array[known, code],
-                (within & (attribute.codes == code))[known],
-                rows.weight_of(known),
-                confidence=confidence,
-            ),
-        }
-        for code, text in enumerate(group_texts(attribute.groups))
-    ]
+    found = []
+    for code, (text, group) in enumerate(zip(group_texts(attribute.groups), attribute.groups, strict=True)):
+        column, inside = rows.groups[name].index(group), within & (attribute.codes == code)
+        curve = reliability(array[known, column], inside[known], _weight_of(rows, known), confidence=confidence)
+        found.append({"model": model, "group": text, **curve})
+    return found
+
+
+def _weight_of(rows: Rows, inside: NDArray[np.bool_]) -> FloatArray | None:
+    return None if rows.sample_weight is None else rows.sample_weight[inside]
 
 
 def _versions() -> dict[str, str]:

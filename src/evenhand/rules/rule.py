@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_float_array, read_probabilities
-from evenhand.rules import scores
+from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import AttributeKey, Criterion, Event, Groups, check_tolerance, resolve, write_out
+from evenhand.rules.sql import to_sql
 from evenhand.search import _kernels
 from evenhand.search.problem import Solution
 from evenhand.text import printable
@@ -347,16 +348,12 @@ class Rule:
 
     def to_json(self) -> str:
         """Return the rule as JSON that a person can read and :meth:`from_json` reads back to the bit."""
-        from evenhand.rules.rule_json import write
-
-        return write(self)
+        return rule_json.write(self)
 
     @staticmethod
     def from_json(text: str) -> Rule:
         """Return the rule that :meth:`to_json` wrote. Everything is checked, nothing is executed."""
-        from evenhand.rules.rule_json import read
-
-        return read(text)
+        return rule_json.read(text, Rule, Term)
 
     def to_sql(self, *, p_y: str, p_group: Any, dialect: str = "ansi", output: Any = "decision") -> str:
         """Return the rule as one SQL expression over the columns that hold the probabilities.
@@ -384,8 +381,6 @@ class Rule:
 
         The last digits are those of :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
         """
-        from evenhand.export.sql import to_sql
-
         return to_sql(self, p_y=p_y, p_group=p_group, dialect=dialect, output=output)
 
     def _margin_and_contrasts(self, p_y: ArrayLike, p_group: Any) -> tuple[FloatArray, FloatArray]:
@@ -406,6 +401,13 @@ class Rule:
         if p_group is None:
             raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(groups)!r}.")
         return scores.read_group_probabilities(p_group, groups, len(p), known=self.groups)
+
+
+def check_rule(rule: Any, name: str = "rule") -> Rule:
+    """Return a rule, or raise."""
+    if not isinstance(rule, Rule):
+        raise InputError(f"{name} must be a Rule, such as learn_rule returns; got {shown(rule)}.")
+    return rule
 
 
 def _check_kinds(rule: Rule) -> None:

@@ -16,16 +16,26 @@ from evenhand.rules.criteria import AttributeKey, Event, Intersection, display_n
 from evenhand.search.problem import Solution
 
 if TYPE_CHECKING:
-    from evenhand.rules.rule import Rule
+    from evenhand.rules.rule import Rule, Term
 
 FORMAT = "evenhand-rule"
 VERSION = 2
 LARGEST = 1_000_000
 # Version 2 has "crossed": what each crossed attribute is made of. A rule without any is written as version 1.
 _FIELDS = {
-    "format", "version", "decision", "labels", "costs", "groups", "events", "terms", "criterion", "tolerance",
-    "learned_from", "solution",
-}  # fmt: skip
+    "format",
+    "version",
+    "decision",
+    "labels",
+    "costs",
+    "groups",
+    "events",
+    "terms",
+    "criterion",
+    "tolerance",
+    "learned_from",
+    "solution",
+}
 _DECISION = (
     "positive iff false_negative * p - false_positive * (1 - p) - sum over events of weight * p(event | x) / prior > 0"
 )
@@ -64,7 +74,7 @@ def write(rule: Rule) -> str:
     return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def read(text: str) -> Rule:
+def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
     """Return the rule that a JSON text describes, or raise :class:`RuleFormatError`."""
     if not isinstance(text, str):
         raise RuleFormatError(f"A rule is read from text; got {type(text).__name__}.")
@@ -84,7 +94,7 @@ def read(text: str) -> Rule:
     if version > VERSION:
         raise RuleFormatError(f"The rule has version {version}, this evenhand reads up to {VERSION}: update evenhand.")
     try:
-        return _build(data)
+        return _build(data, make_rule, make_term)
     except RuleFormatError:
         raise
     except (InputError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -92,9 +102,7 @@ def read(text: str) -> Rule:
         raise RuleFormatError(f"The rule cannot be read: {reason}") from None
 
 
-def _build(data: Mapping[str, Any]) -> Rule:
-    from evenhand.rules.rule import Rule, Term
-
+def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]) -> Rule:
     if stray := sorted(data.keys() - _FIELDS - ({"crossed"} if data["version"] > 1 else set())):
         raise RuleFormatError(f"The rule has the unknown field {stray[0]!r}.")
     if absent := sorted(_FIELDS - data.keys()):
@@ -119,10 +127,10 @@ def _build(data: Mapping[str, Any]) -> Rule:
         for entry in data["events"]
     )
     terms = tuple(
-        Term(str(entry["name"]), tuple(_number(c) for c in entry["coefficients"]), _number(entry["z"]))
+        make_term(str(entry["name"]), tuple(_number(c) for c in entry["coefficients"]), _number(entry["z"]))
         for entry in data["terms"]
     )
-    rule = Rule(
+    rule = make_rule(
         groups={keys[name]: tuple(_decode(group) for group in members) for name, members in data["groups"].items()},
         events=events,
         priors=tuple(_number(entry["prior"]) for entry in data["events"]),

@@ -114,7 +114,6 @@ DIALECTS = {
 
 def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output: Output = "decision") -> str:
     """Return the rule as an expression; see :meth:`evenhand.Rule.to_sql`."""
-    check_rule(rule)
     spelling = dialect_of(dialect)
     check_choice(output, "output", ("decision", "margin"))
     check_text(p_y, "p_y", "the name of a column")
@@ -137,15 +136,6 @@ def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output:
     low, high = spelling.literal(-EDGE_SLACK), spelling.literal(1.0 + EDGE_SLACK)
     # Wherever an engine sorts NaN, it is in no range, and neither is NULL.
     return f"CASE {decided('0', '1', margin)} {decided(low, high, at_the_edge)} END"
-
-
-def check_rule(rule: Any, name: str = "rule") -> Rule:
-    """Return a rule, or raise."""
-    from evenhand.rules.rule import Rule
-
-    if not isinstance(rule, Rule):
-        raise InputError(f"{name} must be a Rule, such as learn_rule returns; got {shown(rule)}.")
-    return rule
 
 
 def to_the_edge(text: str, spelling: Dialect) -> str:
