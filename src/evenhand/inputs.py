@@ -321,7 +321,13 @@ def _reorder(
 def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
     """Return whether each label is the positive one, and the pair (negative label, positive label)."""
     check_label(pos_label)
-    values, codes = factorize(y, "y")
+    return labels_of(*factorize(y, "y"), pos_label)
+
+
+def labels_of(
+    values: tuple[Hashable, ...], codes: NDArray[np.intp], pos_label: Hashable
+) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
+    """Return what :func:`read_labels` does, of labels that were factorised."""
     if codes.size == 0:
         raise InputError("y is empty: there is nothing to learn from.")
     if (codes < 0).any():

@@ -152,26 +152,33 @@ def read_rows(
     n = len(probabilities)
     if n == 0:
         raise InputError("p_y is empty: there is nothing to learn from.")
-    weight = None if sample_weight is None else read_weights(sample_weight, n)
     positive, classes = _read_labels(y, n, pos_label, counted)
     attributes: dict[AttributeKey, Attribute] = {}
     if counted or sensitive_features is not None:
         attributes = read_sensitive(sensitive_features, n, missing=missing, groups=groups)
-    members = _members(attributes, groups, p_group, criterion.intersections)
     rows = Rows(
         positive=positive,
         classes=classes,
         attributes=attributes,
-        groups=members,
+        groups=_members(attributes, groups, p_group, criterion.intersections),
         p_y=probabilities,
-        sample_weight=weight,
-    ).crossing(criterion.intersections)
+        sample_weight=None if sample_weight is None else read_weights(sample_weight, n),
+    )
+    return with_group_probabilities(rows, p_group, criterion)
+
+
+def with_group_probabilities(rows: Rows, p_group: Any, criterion: Criterion) -> Rows:
+    """Return rows with the probabilities of the groups that a criterion compares, crossed ones included.
+
+    Warns where the scores look like decisions, or the columns of the groups like swapped ones.
+    """
+    rows = rows.crossing(criterion.intersections)
     for crossed in criterion.intersections:
         if crossed not in rows.groups:
             raise InputError(f"groups must list the groups of {crossed!r}: there are no rows to see them in.")
     needed = needed_attributes(criterion, rows.groups)
-    columns = scores.read_group_probabilities(p_group, needed, n, known=rows.groups) if needed else {}
-    warn_of_decisions(probabilities)
+    columns = scores.read_group_probabilities(p_group, needed, len(rows), known=rows.groups) if needed else {}
+    warn_of_decisions(rows.p_y)
     if rows.attributes:
         warn_of_reversed_groups(columns, rows.attributes, rows.weights)
     return dataclasses.replace(rows, p_group=columns)

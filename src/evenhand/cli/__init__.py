@@ -38,7 +38,7 @@ _COMMANDS = {
     "demo": "demo:demo",
     "audit": "audit:audit",
     "fit": "fit:fit",
-    "frontier": "fit:frontier",
+    "frontier": "frontier:frontier",
     "apply": "apply:apply",
     "explain": "explain:explain",
     "datasets": "datasets:datasets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,21 @@ def audit(
     from evenhand.cli import FAIL, INSUFFICIENT, PASS, columns, output
     from evenhand.cli.criterion import combine
     from evenhand.errors import InputError
+    from evenhand.inputs import factorize
 
     output.check_outputs({"--report": report}, {"the table that is read": file})
     if (score is None) == (decision is None):
         raise InputError("Say which column to audit: either --score, with probabilities, or --decision.")
-    table, y, positive, groups = columns.read_truth(file, label, sensitive, [score, decision, weight], pos_label)
+    if not sensitive:
+        raise InputError("Say which column holds the groups, with --sensitive.")
+    named = (label, *sensitive, score, decision, weight)
+    table = tables.read_table(file, [name for name in named if name is not None])
+    groups = {name: tables.values_of(table, name) for name in sensitive}
+    y: Any = None
+    positive: Hashable = 1
+    if label is not None:
+        y = tables.values_of(table, label)
+        positive = columns.positive_label(factorize(y, f"the column {label!r}")[0], pos_label, label)
     if score is not None:
         judged = tables.numbers_of(table, score)
         if not 0.0 <= threshold <= 1.0:

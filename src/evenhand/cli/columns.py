@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evenhand import tables
+from evenhand.cli.score_columns import ScoreColumns
 from evenhand.engines.remembered import recall, remember
 from evenhand.errors import InputError
 from evenhand.inputs import (
     FloatArray,
-    check_group_count,
-    cross_attributes,
     factorize,
     group_texts,
-    read_labels,
+    labels_of,
+    read_probabilities,
     read_sensitive,
+    read_weights,
 )
-from evenhand.rules.criteria import AttributeKey, Criterion, Groups, display_names, write_out
+from evenhand.rows import Rows, needed_attributes, with_group_probabilities
+from evenhand.rules.criteria import AttributeKey, Criterion, Groups, display_names
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
@@ -65,23 +67,33 @@ class GroupColumns:
         return [name for name in self.columns if name is not None]
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """The rows of a table, as the library takes them."""
+def read_scores(
+    path: Path, columns: ScoreColumns, criterion: Criterion, groups: Groups | None = None
+) -> tuple[Rows, dict[str, Any]]:
+    """Return the rows of a table, and plain data that says which columns they are from.
 
-    y: NDArray[Any] | None
-    sensitive: dict[str, NDArray[Any]]
-    groups: dict[AttributeKey, tuple[Hashable, ...]]
-    p_y: FloatArray
-    p_group: dict[AttributeKey, FloatArray]
-    weight: FloatArray | None
-    pos_label: Hashable
-    columns: dict[str, Any]
+    The criterion says of which attributes probabilities are needed. Groups that are known from another table give
+    the order, and may have no row here.
+    """
+    if columns.score is None:
+        raise InputError("Say which column holds the probability of the positive label, with --score.")
+    table, truth = read_truth(path, columns, [columns.score], groups)
+    rows = dataclasses.replace(
+        truth, p_y=read_probabilities(tables.numbers_of(table, columns.score), f"the column {columns.score!r}")
+    ).crossing(criterion.intersections)
+    needed = needed_attributes(criterion, rows.groups)
+    names = tables.open_table(path).names
+    found = match_columns(columns.group_score, columns.joint_score, needed, rows.classes, names)
+    listed = [name for entry in found.values() for name in entry.named()]
+    probabilities = tables.read_table(path, listed) if listed else table
+    read = {name: tables.numbers_of(probabilities, name) for name in listed}
+    stacked = {name: entry.stack(read, name) for name, entry in found.items()}
+    used = remember(columns.score, {name: (entry.joint, entry.columns) for name, entry in found.items()})
+    return with_group_probabilities(rows, stacked, criterion), used
 
 
-def positive_label(y: NDArray[Any], given: str | None, column: str) -> Hashable:
-    """Return the positive label: the one named, or 1 or True where none is."""
-    values, _ = factorize(y, f"the column {column!r}")
+def positive_label(values: Sequence[Hashable], given: str | None, column: str) -> Hashable:
+    """Return the positive one among a column's labels: the one named, or 1 or True where none is."""
     if not values:
         raise InputError(f"The column {column!r} has no label in any row.")
     if given is not None:
@@ -96,76 +108,26 @@ def positive_label(y: NDArray[Any], given: str | None, column: str) -> Hashable:
 
 
 def read_truth(
-    path: Path,
-    label: str | None,
-    sensitive: Sequence[str],
-    others: Sequence[str | None],
-    pos_label: str | None,
-) -> tuple[Any, NDArray[Any] | None, Hashable, dict[str, NDArray[Any]]]:
-    """Return a table of the named columns, the labels, the positive one, and the columns of groups."""
-    if not sensitive:
+    path: Path, columns: ScoreColumns, others: Sequence[str], groups: Groups | None = None
+) -> tuple[Any, Rows]:
+    """Return a table of the named columns, and its rows without probabilities: labels, groups and weights."""
+    if not columns.sensitive:
         raise InputError("Say which column holds the groups, with --sensitive.")
-    wanted = [name for name in (label, *sensitive, *others) if name is not None]
-    table = tables.read_table(path, wanted)
-    y = None if label is None else tables.values_of(table, label)
-    positive: Hashable = 1
-    if y is not None and label is not None:
-        positive = positive_label(y, pos_label, label)
-    return table, y, positive, {name: tables.values_of(table, name) for name in sensitive}
-
-
-def read_scored(
-    path: Path,
-    *,
-    label: str,
-    score: str,
-    sensitive: Sequence[str],
-    group_score: Sequence[str],
-    joint_score: Sequence[str],
-    weight: str | None = None,
-    pos_label: str | None = None,
-    criterion: Criterion | None = None,
-) -> Scored:
-    """Read the labels, groups and probabilities of a table.
-
-    A criterion says of which attributes probabilities are needed, crossed ones included; without one they are
-    needed of all.
-    """
-    table, y, positive, columns = read_truth(path, label, sensitive, [score, weight], pos_label)
-    assert y is not None
-    groups: dict[AttributeKey, tuple[Hashable, ...]] = {
-        name: factorize(values, f"the column {name!r}")[0] for name, values in columns.items()
-    }
-    for name, members in groups.items():
-        check_group_count(len(members), len(y), f"The column {name!r}")
-    classes = read_labels(y, positive)[1]
-    source = tables.open_table(path)
-    speaks = groups if criterion is None else _spoken_of(criterion, groups, columns, len(y))
-    found = match_columns(group_score, joint_score, speaks, classes, source.names)
-    needed = [name for entry in found.values() for name in entry.named()]
-    probabilities = tables.read_table(path, needed) if needed else table
-    read = {name: tables.numbers_of(probabilities, name) for name in needed}
-    return Scored(
-        y=y,
-        sensitive=columns,
-        groups=groups,
-        p_y=tables.numbers_of(table, score),
-        p_group={name: entry.stack(read, name) for name, entry in found.items()},
-        weight=None if weight is None else tables.numbers_of(table, weight),
-        pos_label=positive,
-        columns=remember(score, {name: (entry.joint, entry.columns) for name, entry in found.items()}),
+    named = (columns.label, *columns.sensitive, columns.weight, *others)
+    table = tables.read_table(path, [name for name in named if name is not None])
+    values, codes = factorize(tables.values_of(table, columns.label), f"the column {columns.label!r}")
+    positive, classes = labels_of(values, codes, positive_label(values, columns.pos_label, columns.label))
+    sensitive = {name: tables.values_of(table, name) for name in columns.sensitive}
+    attributes = read_sensitive(sensitive, table.num_rows, missing=columns.missing, groups=groups)
+    weight = None if columns.weight is None else tables.numbers_of(table, columns.weight)
+    rows = Rows(
+        positive=positive,
+        classes=classes,
+        attributes=attributes,
+        groups={name: attribute.groups for name, attribute in attributes.items()},
+        sample_weight=None if weight is None else read_weights(weight, table.num_rows),
     )
-
-
-def _spoken_of(criterion: Criterion, groups: Groups, columns: Mapping[str, NDArray[Any]], n: int) -> Groups:
-    """Return the groups of the attributes that a criterion needs probabilities of."""
-    members = dict(groups)
-    if criterion.intersections:
-        attributes = read_sensitive(columns, n, missing="ignore")
-        for crossed in criterion.intersections:
-            members[crossed] = cross_attributes(attributes, crossed).groups
-    events = write_out(criterion, members).events
-    return {name: members[name] for name in dict.fromkeys(e.attribute for e in events if e.attribute is not None)}
+    return table, rows
 
 
 def match_columns(

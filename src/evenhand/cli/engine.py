@@ -8,8 +8,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from evenhand import tables
 from evenhand.cli.columns import GroupColumns, match_columns, positive_label
 from evenhand.engines.recount import places
@@ -17,17 +15,18 @@ from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
-from evenhand.rules.criteria import AttributeKey, Criterion, Groups, write_out
+from evenhand.rules.criteria import AttributeKey, Groups, write_out
 from evenhand.rules.rule import Rule
 from evenhand.text import printable
 
 if TYPE_CHECKING:
-    from evenhand.cli.fit import ScoreColumns
+    from evenhand.cli.score_columns import ScoreColumns
+    from evenhand.rules.setting import Options
 
 EngineName = Literal["duckdb", "spark"]
 
 
-def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -> Rule:
+def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options, tolerance: float) -> Rule:
     """Learn a rule from a table by an engine."""
     if columns.score is None:
         raise InputError("Say which column holds the probability of the positive label, with --score.")
@@ -36,9 +35,9 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -
     for column in (columns.label, *columns.sensitive):
         if column not in source.names:
             raise InputError(f"{file} has no column {column!r}. {tables.nearest(column, source.names)}")
-    criterion: Criterion = options["criterion"]
+    criterion = options.criterion
     labels = values_of(source, columns.label)
-    positive = positive_label(np.array(labels, dtype=object), columns.pos_label, columns.label)
+    positive = positive_label(labels, columns.pos_label, columns.label)
     negative = [label for label in labels if label != positive]
     if len(negative) != 1:
         raise InputError(f"The column {columns.label!r} must have two values; it has {labels[:6]!r}.")
@@ -63,8 +62,12 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, **options: Any) -
         p_group=_cells(found, groups, classes),
         sample_weight=columns.weight,
         pos_label=positive,
-        missing="ignore" if columns.ignore_missing else "raise",
-        **options,
+        criterion=criterion,
+        tolerance=tolerance,
+        search=options.search,
+        costs=options.costs,
+        missing=options.missing,
+        random_state=options.random_state,
     )
     return rule
 

@@ -1,0 +1,126 @@
+"""What `evenhand fit` tells and writes about what it learnt: a table, a report, a model card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evenhand.cli import output as out
+from evenhand.cli.output import table_text
+from evenhand.files import write_text
+from evenhand.report import write_report
+from evenhand.report.card import render_card, summarize_card
+from evenhand.report.summarize import summarize_rows
+from evenhand.text import short_name
+
+if TYPE_CHECKING:
+    from evenhand.estimator.classifier import FairClassifier
+    from evenhand.rows import Rows
+    from evenhand.rules.frontier import Frontier
+    from evenhand.rules.rule import Rule
+
+CARD_TITLE = "Model card"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A rule, the rows that it is judged on, and where they come from.
+
+    Attributes
+    ----------
+    rule : Rule
+        What was learnt.
+    judged : Rows
+        The rows of the test table, or those that it was learnt from.
+    file, test : Path
+        The tables.
+    tolerance : float
+        What was asked for.
+    curve : Frontier or None
+        The trade-off, where a report shows it.
+    rows : int
+        How many rows it was learnt from.
+    fair : FairClassifier or None
+        The classifier around the rule, where models were trained too.
+    """
+
+    rule: Rule
+    judged: Rows
+    file: Path
+    tolerance: float
+    curve: Frontier | None
+    test: Path | None
+    rows: int
+    fair: FairClassifier | None = None
+
+    def tell(self, *, report: Path | None, card: Path | None, save: Callable[[Learned], str] | None) -> None:
+        """Print the verdicts before and after, save, and write what was asked for: all from one summary."""
+        summary = self._summary()
+        where = "held-out rows" if self.test is not None else "the rows it was learnt from"
+        crossed = ", cross-fitted" if self.fair is not None and self.test is None else ""
+        out.say(before_and_after_text(summary, where + crossed), verdicts=True)
+        if save is not None:
+            out.say(f"\n{save(self)}")
+        if report is not None:
+            write_report(summary, report)
+            out.say(f"The report is in {report}")
+        if card is not None:
+            named = {**summary, "title": CARD_TITLE}
+            write_text(card, render_card(summarize_card(self.rule, named, data=self.file.name, fair=self.fair)))
+            out.say(f"The model card is in {card}")
+
+    def _summary(self) -> dict[str, Any]:
+        source: dict[str, Any] = {**out.provenance(self.test or self.file)}
+        if self.test is not None:
+            source["learnt from"] = f"{self.file.name}, {self.rows:,} rows"
+        return summarize_rows(
+            self.judged,
+            self.rule if self.curve is None else self.curve.with_rule(self.tolerance, self.rule),
+            tolerance=self.tolerance,
+            held_out=self.test is not None,
+            title=f"Fair decisions for {(self.test or self.file).name}",
+            provenance=source,
+        )
+
+
+def rule_saver(output: Path) -> Callable[[Learned], str]:
+    """Return a function that writes a rule and says so."""
+
+    def save(learned: Learned) -> str:
+        write_text(output, learned.rule.to_json())
+        return f"The rule is in {output}"
+
+    return save
+
+
+def before_and_after_text(summary: dict[str, Any], where: str) -> str:
+    """Return a summary's verdicts and rates by group, before and after, as text."""
+    base, step = summary["base"], summary["steps"][summary["chosen"]]
+
+    def shown(estimate: dict[str, float | None] | None) -> str:
+        if estimate is None or estimate["value"] is None:
+            return "no rows"
+        return f"{estimate['value']:.3f} ({estimate['lower']:.3f} to {estimate['upper']:.3f})"
+
+    rows = [["accuracy", shown(base["accuracy"]), shown(step["accuracy"]), ""]]
+    for before, after in zip(base["verdicts"], step["verdicts"], strict=True):
+        name = f"{after['criterion'].replace('_', ' ')} gap, {short_name(after['attribute'] or 'everyone')}"
+        rows.append(
+            [
+                name,
+                shown(before["gap"]),
+                shown(after["gap"]),
+                f"{after['outcome']} (at most {after['tolerance']:g})",
+            ]
+        )
+    for before, after in zip(base["groups"], step["groups"], strict=True):
+        for rate in ("selection_rate", "true_positive_rate", "false_positive_rate"):
+            name = f"{rate.replace('_', ' ')}, {short_name(after['attribute'])}={short_name(after['group'])}"
+            rows.append([name, shown(before[rate]), shown(after[rate]), ""])
+    heading = (
+        f"On {where} ({summary['rows']:,}), with {100 * summary['confidence']:g}% intervals;"
+        f" {step['flipped']:,} decisions changed:"
+    )
+    return f"{heading}\n{table_text(['', 'the model alone', 'fair', 'verdict'], rows)}"
