@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from evenhand import tables
 from evenhand.cli.score_columns import ScoreColumns
-from evenhand.engines.remembered import recall, remember
+from evenhand.engines.deciding import GroupColumns, NamedColumns
+from evenhand.engines.recount import places
+from evenhand.engines.remembered import remember
+from evenhand.engines.source import columns_of_rule
 from evenhand.errors import InputError
 from evenhand.inputs import (
-    FloatArray,
     factorize,
     group_texts,
     labels_of,
@@ -30,41 +29,6 @@ if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
 
 Cell = tuple[AttributeKey, int | None, int]
-REST_SLACK = 1e-3
-
-
-@dataclass(frozen=True)
-class GroupColumns:
-    """The columns of one attribute's probabilities: p(A | x) group by group, or p(Y, A | x) label by label.
-
-    At most one column is None: it is what the others leave of 1.
-    """
-
-    joint: bool
-    columns: tuple[str | None, ...]
-
-    def stack(self, read: Mapping[str, FloatArray], attribute: AttributeKey) -> FloatArray:
-        """Return the probabilities of shape (n, G) or (n, 2, G)."""
-        n = len(next(iter(read.values())))
-        array = np.empty((n, len(self.columns)))
-        for j, name in enumerate(self.columns):
-            if name is not None:
-                array[:, j] = read[name]
-        if None in self.columns:
-            rest = self.columns.index(None)
-            array[:, rest] = 1.0 - np.delete(array, rest, axis=1).sum(axis=1)
-            low = array[:, rest] < -REST_SLACK
-            if low.any():
-                where = int(np.argmax(low))
-                raise InputError(
-                    f"Row {where}: the probabilities of {attribute!r} sum to {1.0 - array[where, rest]:.6g}."
-                )
-            np.clip(array[:, rest], 0.0, 1.0, out=array[:, rest])
-        return array.reshape(n, 2, -1) if self.joint else array
-
-    def named(self) -> list[str]:
-        """Return the names of the columns that are read."""
-        return [name for name in self.columns if name is not None]
 
 
 def read_scores(
@@ -219,13 +183,22 @@ def _complete(
     return GroupColumns(joint, tuple(cells.get(place) for place in range(size)))
 
 
-def remembered_columns(rule: Rule) -> tuple[str | None, dict[AttributeKey, GroupColumns]]:
-    """Return the column of the score and those of the groups that ``fit`` wrote into a rule."""
-    score, entries = recall(rule.learned_from, rule.groups)
-    found = {}
-    for name, entry in entries.items():
-        listed = entry.get("columns") if isinstance(entry, Mapping) else None
-        if not isinstance(listed, list) or not all(column is None or isinstance(column, str) for column in listed):
-            raise InputError("The rule's columns cannot be read: give --score, and --group-score or --joint-score.")
-        found[name] = GroupColumns(entry.get("kind") == "joint", tuple(listed))
-    return score, found
+def cells_of(
+    found: Mapping[AttributeKey, GroupColumns], groups: Groups, classes: tuple[Hashable, Hashable]
+) -> dict[AttributeKey, dict[Hashable, str | None]]:
+    """Return the columns as engines take them: by group, or by pair of label and group."""
+    return {
+        name: dict(zip(places(groups[name], classes, entry.joint), entry.columns, strict=True))
+        for name, entry in found.items()
+    }
+
+
+def which_columns(
+    rule: Rule, names: Sequence[str], score: str | None, group_score: Sequence[str], joint_score: Sequence[str]
+) -> NamedColumns:
+    """Return the columns that a rule is applied to: those given, else those that it was learnt on."""
+    given = None
+    if group_score or joint_score:
+        needed = {name: rule.groups[name] for name in rule.attributes}
+        given = cells_of(match_columns(group_score, joint_score, needed, rule.classes, names), needed, rule.classes)
+    return NamedColumns.of(rule, *columns_of_rule(rule, score, given))

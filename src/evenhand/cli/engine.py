@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evenhand import tables
-from evenhand.cli.columns import GroupColumns, match_columns, positive_label
-from evenhand.engines.recount import places
+from evenhand.cli.columns import cells_of, match_columns, positive_label, which_columns
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
-from evenhand.rules.criteria import AttributeKey, Groups, write_out
+from evenhand.rules.criteria import AttributeKey, write_out
 from evenhand.rules.rule import Rule
 from evenhand.text import printable
 
@@ -59,7 +58,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
         y=columns.label,
         sensitive_features=list(columns.sensitive),
         p_y=columns.score,
-        p_group=_cells(found, groups, classes),
+        p_group=cells_of(found, groups, classes),
         sample_weight=columns.weight,
         pos_label=positive,
         criterion=criterion,
@@ -85,15 +84,12 @@ def apply(
     keep: bool,
 ) -> None:
     """Decide every row of a table by an engine; the output appears whole or not at all."""
-    from evenhand.cli.apply import which_columns
-
     kind = tables.format_of(output)
     if kind == "arrow":
         raise InputError(f"{output}: with --engine the output is .parquet or .csv.")
     engine, data = _open(name, file)
-    listed = tables.Source(file, tuple(engine.Table(data).names), None, None, lambda: iter(()))
-    named = which_columns(rule, listed, score, group_score, joint_score)
-    cells = _cells(named.groups, rule.groups, rule.classes)
+    named = which_columns(rule, engine.Table(data).names, score, group_score, joint_score)
+    cells = cells_of(named.groups, rule.groups, rule.classes)
     decided = engine.apply(rule, data, p_y=named.score, p_group=cells, prefix=prefix, keep=keep)
     if name == "duckdb":
         with whole_or_nothing(output) as temporary:
@@ -158,12 +154,3 @@ def _session() -> Any:
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
-
-
-def _cells(
-    found: Mapping[AttributeKey, GroupColumns], groups: Groups, classes: tuple[Hashable, Hashable]
-) -> dict[AttributeKey, dict[Hashable, str | None]]:
-    return {
-        name: dict(zip(places(groups[name], classes, entry.joint), entry.columns, strict=True))
-        for name, entry in found.items()
-    }

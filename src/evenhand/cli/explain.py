@@ -54,7 +54,7 @@ def explain(
     from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
-    from evenhand.cli.apply import which_columns
+    from evenhand.cli.columns import which_columns
     from evenhand.errors import InputError
 
     if rule.suffix.lower() == ".skops":
@@ -68,14 +68,12 @@ def explain(
     else:
         source = tables.open_table(row)
         table = None
-    named = which_columns(learned, source, score, group_score or [], joint_score or [])
+    named = which_columns(learned, source.names, score, group_score or [], joint_score or [])
+    source.check_columns(named.needed())
     if table is None:
         table = tables.read_table(row, named.needed())
         table = table.take(_checked_rows(at, table.num_rows))
-    read = {name: tables.numbers_of(table, name) for name in named.needed()}
-    receipts = learned.explain(
-        read[named.score], {name: entry.stack(read, name) for name, entry in named.groups.items()}
-    )
+    receipts = learned.explain(*named.probabilities(table))
     if as_json:
         out.say_json([dataclasses.asdict(receipt) for receipt in receipts])
         return PASS

@@ -13,7 +13,7 @@ from evenhand.arguments import check_flag, is_missing, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
-from evenhand.engines.recount import probabilities
+from evenhand.engines.deciding import Decider, NamedColumns
 from evenhand.engines.schema import (
     BAD_LABEL,
     FLAWED,
@@ -23,14 +23,11 @@ from evenhand.engines.schema import (
     REST_SLACK,
     Cells,
     Columns,
-    Schema,
-    Scored,
     Tally,
 )
 from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.inputs import FloatArray
-from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.rule import Rule
 
@@ -103,41 +100,10 @@ def apply(
     check_flag(keep, "keep")
     table = _Batches(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
-    names = shared.new_names(rule, prefix, table.names if keep else ())
-    scored = tuple(
-        Scored(name, rule.groups[name], len(row) == 2 * len(rule.groups[name])) for name, row in cells.items()
-    )
-    columns = Columns(
-        Schema(False, rule.classes, scored, ()),
-        None,
-        (),
-        score,
-        tuple(tuple(row.values()) for row in cells.values()),
-        None,
-    )
     shared.check_columns(table.names, cells, score)
-    labels = _label_array(rule)
-    kinds = [labels.type, pa.float64(), pa.bool_(), *([pa.float64()] * len(rule.terms))]
-    own = list(table.schema) if keep else []
-    schema = pa.schema([*own, *(pa.field(name, kind) for name, kind in zip(names, kinds, strict=True))])
-
-    def decided() -> Iterator[Any]:
-        for batch in table.batches():
-            p, groups = probabilities(columns.schema, rule, _frame(batch, columns))
-            fair = rule.decision_function(p, groups)
-            bias = rule.bias_scores(p, groups)
-            flipped = (scores.margin(p, rule.costs) > 0.0) != (fair > 0.0)
-            new = [labels.take(pa.array((fair > 0.0).astype(np.int32))), pa.array(fair), pa.array(flipped)]
-            new += [pa.array(np.ascontiguousarray(column)) for column in bias.T]
-            yield pa.RecordBatch.from_arrays([*(batch.columns if keep else ()), *new], schema=schema)
-
-    return pa.RecordBatchReader.from_batches(schema, decided())
-
-
-def _label_array(rule: Rule) -> Any:
-    classes = list(rule.classes)
-    same = len({type(label) for label in classes}) == 1
-    return _pyarrow().array(classes if same else list(map(str, classes)))
+    decider = Decider(rule, NamedColumns.of(rule, score, cells).probabilities, prefix, keep)
+    schema = decider.schema(table.schema)
+    return pa.RecordBatchReader.from_batches(schema, decider.decide_all(table.batches(), schema))
 
 
 class _Batches:

@@ -251,7 +251,7 @@ def columns_of_rule(
     remembered, entries = recall(rule.learned_from, rule.groups)
     score = remembered if p_y is None else p_y
     if score is None:
-        raise InputError("The rule does not say which column holds the probability: give p_y.")
+        raise InputError("The rule does not say which column holds the probability: name it, with p_y or --score.")
     check_text(score, "p_y", "the name of a column")
     if p_group is not None:
         crossed = [name for name in rule.groups if isinstance(name, Intersection)]
@@ -271,7 +271,10 @@ def columns_of_rule(
         listed = entry.get("columns") if isinstance(entry, dict) else None
         keys = places(rule.groups[name], rule.classes, isinstance(entry, dict) and entry.get("kind") == "joint")
         if not isinstance(listed, list) or len(listed) != len(keys):
-            raise InputError(f"The rule does not say which columns hold the probabilities of {name!r}: give p_group.")
+            raise InputError(
+                f"The rule does not say which columns hold the probabilities of {name!r}: name them, with p_group,"
+                " --group-score or --joint-score."
+            )
         found[name] = dict(zip(keys, listed, strict=True))
     return score, found
 
@@ -290,5 +293,5 @@ def new_names(rule: Rule, prefix: str, taken: Sequence[str]) -> list[str]:
     names = [f"{prefix}{name}" for name in ("decision", "fair_margin", "flipped", *scores)]
     for name in names:
         if name in taken:
-            raise InputError(f"The table already has a column {name!r}: rename the new ones, with prefix.")
+            raise InputError(f"The table already has a column {name!r}: rename the new ones, with prefix or --prefix.")
     return names

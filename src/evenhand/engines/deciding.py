@@ -1,0 +1,144 @@
+"""Batches of rows decided by a rule, wherever their probabilities come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evenhand.engines.schema import REST_SLACK
+from evenhand.engines.source import new_names
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray
+from evenhand.rules import scores
+from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.rule import Rule
+from evenhand.tables import numbers_of
+
+Probabilities = tuple[FloatArray, dict[AttributeKey, FloatArray]]
+
+
+@dataclass(frozen=True)
+class GroupColumns:
+    """The columns of one attribute's probabilities: p(A | x) group by group, or p(Y, A | x) label by label.
+
+    At most one column is None: it is what the others leave of 1.
+    """
+
+    joint: bool
+    columns: tuple[str | None, ...]
+
+    def stack(self, read: Mapping[str, FloatArray], attribute: AttributeKey) -> FloatArray:
+        """Return the probabilities of shape (n, G) or (n, 2, G)."""
+        n = len(next(iter(read.values())))
+        array = np.empty((n, len(self.columns)))
+        for j, name in enumerate(self.columns):
+            if name is not None:
+                array[:, j] = read[name]
+        if None in self.columns:
+            rest = self.columns.index(None)
+            array[:, rest] = 1.0 - np.delete(array, rest, axis=1).sum(axis=1)
+            low = array[:, rest] < -REST_SLACK
+            if low.any():
+                where = int(np.argmax(low))
+                raise InputError(
+                    f"Row {where}: the probabilities of {attribute!r} sum to {1.0 - array[where, rest]:.6g}."
+                )
+            np.clip(array[:, rest], 0.0, 1.0, out=array[:, rest])
+        return array.reshape(n, 2, -1) if self.joint else array
+
+    def named(self) -> list[str]:
+        """Return the names of the columns that are read."""
+        return [name for name in self.columns if name is not None]
+
+
+@dataclass(frozen=True)
+class NamedColumns:
+    """The columns of a table that hold the probabilities a rule needs."""
+
+    score: str
+    groups: dict[AttributeKey, GroupColumns]
+
+    @classmethod
+    def of(cls, rule: Rule, score: str, cells: Mapping[AttributeKey, Mapping[Hashable, str | None]]) -> NamedColumns:
+        """Return them from the columns of each group, or of each pair of label and group, in the rule's order."""
+        found = {
+            name: GroupColumns(len(row) == 2 * len(rule.groups[name]), tuple(row.values()))
+            for name, row in cells.items()
+        }
+        return cls(score, found)
+
+    def needed(self) -> list[str]:
+        """Return the names, each once."""
+        return list(dict.fromkeys([self.score, *(name for entry in self.groups.values() for name in entry.named())]))
+
+    def probabilities(self, batch: Any) -> Probabilities:
+        """Return the probabilities that a batch holds."""
+        read = {name: numbers_of(batch, name) for name in self.needed()}
+        return read[self.score], {name: entry.stack(read, name) for name, entry in self.groups.items()}
+
+
+@dataclass(frozen=True)
+class Decider:
+    """Adds the columns decision, fair_margin, flipped and bias_score_1, ... to batches of rows.
+
+    Attributes
+    ----------
+    rule : Rule
+        What decides.
+    probabilities : callable
+        Returns p_y and p_group of a batch.
+    prefix : str
+        Stands before the names of the new columns.
+    keep : bool
+        Whether the batch's own columns are kept.
+    """
+
+    rule: Rule
+    probabilities: Callable[[Any], Probabilities]
+    prefix: str = ""
+    keep: bool = True
+
+    def schema(self, own: Any) -> Any:
+        """Return the Arrow schema of what is decided, given that of the batches."""
+        import pyarrow as pa
+
+        names = new_names(self.rule, self.prefix, own.names if self.keep else ())
+        kinds = [self._labels().type, pa.float64(), pa.bool_(), *([pa.float64()] * len(self.rule.terms))]
+        new = [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
+        return pa.schema([*(own if self.keep else ()), *new])
+
+    def decide(self, batch: Any, schema: Any, start: int = 0) -> Any:
+        """Return a batch with its decisions; ``start`` is the number of rows before it."""
+        import pyarrow as pa
+
+        try:
+            p_y, p_group = self.probabilities(batch)
+            fair = self.rule.decision_function(p_y, p_group)
+            bias = self.rule.bias_scores(p_y, p_group)
+        except InputError as error:
+            rows = f" (rows are counted from row {start:,} of the table)" if start else ""
+            raise InputError(f"{error}{rows}") from None
+        positive = fair > 0.0
+        flipped = (scores.margin(p_y, self.rule.costs) > 0.0) != positive
+        new = [self._labels().take(pa.array(positive.astype(np.int32))), pa.array(fair), pa.array(flipped)]
+        new += [pa.array(np.ascontiguousarray(column)) for column in bias.T]
+        own = batch.columns if self.keep else ()
+        return pa.RecordBatch.from_arrays([*own, *new], schema=schema)
+
+    def decide_all(self, batches: Iterator[Any], schema: Any) -> Iterator[Any]:
+        """Decide batches one by one, as they are read."""
+        start = 0
+        for batch in batches:
+            yield self.decide(batch, schema, start)
+            start += batch.num_rows
+
+    def _labels(self) -> Any:
+        """Return the two labels as an Arrow array; as text where they are of different kinds."""
+        import pyarrow as pa
+
+        classes = list(self.rule.classes)
+        same = len({type(label) for label in classes}) == 1
+        return pa.array(classes if same else list(map(str, classes)))
