@@ -26,6 +26,7 @@ from evenhand.rows import read_rows
 from evenhand.rules.criteria import resolve
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed
+from evenhand.search.problem import FEASIBILITY_SLACK
 
 ROWS, FOLDS = 20_000, 3
 TOLERANCES = (0.10, 0.05, 0.02, 0.01)
@@ -140,7 +141,7 @@ def measure(search: Search, instance: Problem) -> Measured:
     seconds = time.process_time() - started
     if isinstance(result, NoRule):
         return Measured(None, seconds, result.proven)
-    met = instance.feasible(np.array(result.values))
+    met = instance.excess(np.array(result.values)) <= FEASIBILITY_SLACK
     return Measured(result.utility if met else None, seconds, result.status == "optimal")
 
 

@@ -241,3 +241,14 @@ def smoothed_in_numpy(margin, contrasts, table, z, tau):
         sums += chance * amounts
         gradients -= np.outer(amounts, g) * chance * (1.0 - chance) / tau
     return sums, gradients
+
+
+def dual_value(problem, multipliers, step=0):
+    """Return the dual's objective at some multipliers: never below the primal's optimum."""
+    fair = problem.margin - problem.contrasts @ (problem.mixing.T @ multipliers)
+    positive, negative = np.maximum(multipliers, 0.0), np.maximum(-multipliers, 0.0)
+    with np.errstate(invalid="ignore"):
+        priced = np.where(positive > 0, positive * problem.upper[step], 0.0) - np.where(
+            negative > 0, negative * problem.lower[step], 0.0
+        )
+    return float(problem.weight @ np.maximum(fair, 0.0) + priced.sum())

@@ -40,11 +40,11 @@ MODULES = {
     "evenhand.engines.spark": ("learn_rule", "aggregate", "apply"),
     "evenhand.export.onnx": ("rule_to_onnx", "classifier_to_onnx"),
     "evenhand.statistics.intervals": (
-        "effective_counts", "gap_interval", "newcombe_interval", "ratio_interval", "rows_needed", "wilson_interval",
+        "effective_counts", "newcombe_interval", "rows_needed", "wilson_interval",
     ),
     "evenhand.statistics.bounds": (
         "clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper", "exact_upper_bound",
-        "exact_within", "gap_upper_bound", "gap_within",
+        "exact_within",
     ),
 }  # fmt: skip
 EXEMPT = {
@@ -498,21 +498,19 @@ def calls() -> Mapping[str, Call]:
             intervals("effective_counts"), lambda: {"selected": 2.0, "total": 4.0, "squares": 6.0}
         ),
         "evenhand.statistics.intervals.newcombe_interval": Call(intervals("newcombe_interval"), _two_counts),
-        "evenhand.statistics.intervals.ratio_interval": Call(intervals("ratio_interval"), _two_counts),
         "evenhand.statistics.intervals.rows_needed": Call(
             intervals("rows_needed"), lambda: {**_counts(), "tolerance": 0.05}
         ),
         "evenhand.statistics.bounds.exact_upper_bound": Call(bounds("exact_upper_bound"), lambda: dict(linear)),
         "evenhand.statistics.bounds.exact_within": Call(bounds("exact_within"), lambda: {**linear, "limit": 0.1}),
-        "evenhand.statistics.bounds.gap_within": Call(bounds("gap_within"), lambda: {**_counts(), "tolerance": 0.1}),
     }  # fmt: skip
     for name in ("decide", "decision_function", "bias_scores", "explain"):
         found[f"evenhand.Rule.{name}"] = Call(getattr(rule, name), _deciding)
     for name in ("predict", "decision_function", "bias_scores", "explain", "probabilities"):
         found[f"evenhand.FairClassifier.{name}"] = Call(_of_fair(name), _predicting, foreign=("X",))
-    for name in ("wilson_interval", "gap_interval"):
+    for name in ("wilson_interval",):
         found[f"evenhand.statistics.intervals.{name}"] = Call(intervals(name), _counts)
-    for name in ("clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper", "gap_upper_bound"):
+    for name in ("clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper"):
         found[f"evenhand.statistics.bounds.{name}"] = Call(bounds(name), _counts)
     for name in ("Certified", "Directions", "Dual", "Lines", "Smoothed"):
         found[f"evenhand.{name}.solve"] = Call(getattr(eh, name)().solve, lambda: dict(solved), left=("problem",))

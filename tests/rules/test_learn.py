@@ -12,7 +12,8 @@ from evenhand.errors import InfeasibleError, InputError
 from evenhand.rules.criteria import Event
 from evenhand.rules.rule import event_priors
 from evenhand.search.problem import conclude
-from problems import setting_of
+from oracles import dual_value
+from problems import feasible, setting_of
 
 seeds = st.integers(0, 2**32 - 1)
 CRITERIA = ("demographic_parity", "equal_opportunity", "predictive_equality", "equalized_odds")
@@ -122,7 +123,7 @@ def test_the_certified_rule_reaches_the_bayes_optimum_within_sampling_error():
 
 
 def test_strong_duality_on_the_synthetic_distribution():
-    from evenhand.search.dual import dual_value, solve_linear_program
+    from evenhand.search.dual import solve_linear_program
 
     data = eh.datasets.make_zafar(20_000, random_state=3, iid=True)
     setting = setting_of(None, None, data.p_y, data.p_joint, criterion="eo", evidence="model")
@@ -316,7 +317,7 @@ def test_a_rule_that_decides_worse_than_the_search_thought_is_not_called_optimal
     best = eh.Certified().solve(problem)[0]
     assert setting.rule(problem, best, 0.3, 0).solution_ == best
     worse = conclude(problem, 0, np.array([best.z[0] + 0.3]))
-    assert problem.feasible(np.array(worse.values))
+    assert feasible(problem, np.array(worse.values))
     assert worse.utility < best.utility - 1e-3
     learned = setting.rule(problem, dataclasses.replace(best, z=worse.z), 0.3, 0).solution_
     assert (learned.utility, learned.upper_bound, learned.status) == (worse.utility, best.utility, "gap")

@@ -11,10 +11,10 @@ from scipy.optimize import linprog
 
 from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, lines
-from evenhand.search.closest import smallest_excess
-from evenhand.search.dual import dual_value, solve_linear_program
+from evenhand.search.closest import loosening
+from evenhand.search.dual import solve_linear_program
 from evenhand.search.sweep import Best, sweep_line
-from oracles import best_by_all_cells
+from oracles import best_by_all_cells, dual_value
 from problems import KINDS, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
@@ -178,7 +178,7 @@ def test_lines_beyond_the_plane_need_a_number():
 @given(seed=seeds, n=st.integers(2, 25), k=st.integers(1, 2))
 def test_the_smallest_excess_is_met_and_nothing_below_it_is(seed, n, k):
     problem = random_problem(seed, n=n, k=k, tolerance=0.0)
-    found = smallest_excess(problem, np.ones(k, dtype=bool))
+    found = loosening(problem, np.ones(k, dtype=bool))
     assert found is not None
     extra, exact = found
     assert exact

@@ -17,7 +17,7 @@ from evenhand.search.dual import solve_linear_program
 from evenhand.search.smoothed import Missed, smoothed_search
 from evenhand.search.sweep import Best
 from oracles import best_by_all_cells, smoothed_in_numpy
-from problems import KINDS, random_problem
+from problems import KINDS, feasible, random_problem
 
 seeds = st.integers(0, 2**32 - 1)
 QUICK = Smoothed(max_work=2e6)
@@ -60,14 +60,14 @@ def check_results(problem, results):
             _, values = problem.evaluate(problem.decide(np.array(result.z)))
             assert result.values == tuple(values)
             assert result.excess == problem.excess(values, step) > 0.0
-            assert not problem.feasible(values_of_zero, step)
+            assert not feasible(problem, values_of_zero, step)
             assert result.excess <= problem.excess(values_of_zero, step)
         else:
             utility, values = problem.evaluate(problem.decide(np.array(result.z)))
-            assert problem.feasible(values, step)
+            assert feasible(problem, values, step)
             assert (result.utility, result.values) == (utility, tuple(values))
             assert (result.status, result.upper_bound) == ("found", np.inf)
-            if problem.feasible(values_of_zero, step):
+            if feasible(problem, values_of_zero, step):
                 assert utility >= zero
     found = utilities(results)
     assert (found[1:] >= found[:-1]).all()
@@ -245,7 +245,7 @@ def test_the_nearest_rule_says_what_can_be_reached():
     assert 0.0 < missed.excess < 0.05
     reachable = bounds + missed.excess + 1e-12
     loosened = dataclasses.replace(problem, lower=-reachable, upper=reachable)
-    assert loosened.feasible(np.array(missed.values))
+    assert feasible(loosened, np.array(missed.values))
     known = Best.none(loosened)
     smoothed_search(loosened, known, max_work=1e5, starts=[np.array(missed.z)])
     assert np.isfinite(known.utility[0])
@@ -303,7 +303,7 @@ def test_a_sample_of_many_rows_loses_nothing_that_the_sample_found(monkeypatch):
     for z in sampled[0].best.z:
         utility, values = problem.evaluate(problem.decide(scaled.outward(z)))
         for step, result in enumerate(results):
-            if problem.feasible(values, step):
+            if feasible(problem, values, step):
                 assert result.utility >= utility
     monkeypatch.setattr(smoothed, "ROWS_OF_A_SAMPLE", 20_000)
     np.testing.assert_allclose(utilities(results), utilities(Smoothed(max_work=2e7).solve(problem)), atol=0.01)

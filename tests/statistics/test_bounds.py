@@ -111,34 +111,12 @@ def test_a_rate_without_trials_may_be_anything():
     assert bounds.exact_upper_bound((1, -1), (10, 0), (10, 0)) == 1.0
 
 
-def test_the_bound_on_the_largest_gap_is_the_largest_of_the_bounds_on_pairs():
-    successes, trials = [30, 45, 12, 0], [100, 120, 40, 15]
-    pairs = [
-        bounds.exact_upper_bound((1, -1), (successes[a], successes[b]), (trials[a], trials[b]))
-        for a, b in itertools.permutations(range(4), 2)
-    ]
-    bound = bounds.gap_upper_bound(successes, trials)
-    assert bound == max(pairs)
-    assert bounds.gap_within(successes, trials, bound + 1e-9)
-    assert not bounds.gap_within(successes, trials, bound * 0.97)
-
-
-def test_the_bound_on_the_largest_gap_needs_no_correction_for_many_groups():
-    rng = np.random.default_rng(8)
-    rates, trials = np.array([0.2, 0.3, 0.4, 0.4]), np.array([60, 80, 60, 50])
-    wrong = sum(
-        bounds.gap_within(successes, trials, 0.2 - 1e-9, 0.8) for successes in rng.binomial(trials, rates, (300, 4))
-    )
-    assert wrong / 300 <= 0.2 + 2.6 * np.sqrt(0.16 / 300)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: bounds.exact_upper_bound((1, 1, 1), (1, 1, 1), (2, 2, 2)), "one or two rates"),
         (lambda: bounds.exact_upper_bound((1, 0), (1, 1), (2, 2)), "not zero"),
         (lambda: bounds.exact_upper_bound((1, -1), (1.5, 1), (2, 2)), "whole counts"),
-        (lambda: bounds.gap_within([1.5, 1], [2, 2], 0.1), "whole counts"),
     ],
 )
 def test_counts_that_are_not_whole_and_combinations_of_three_are_refused(call, message):

@@ -65,8 +65,11 @@ from evenhand.statistics.intervals import (
 
 Outcome = Literal["pass", "fail", "insufficient evidence"]
 _PARITIES: tuple[Criterion, ...] = (
-    DemographicParity(), EqualOpportunity(), PredictiveEquality(), EqualizedOdds(),
-)  # fmt: skip
+    DemographicParity(),
+    EqualOpportunity(),
+    PredictiveEquality(),
+    EqualizedOdds(),
+)
 _FOUR_FIFTHS = SelectionRatio(0.8)
 _NAMES = ("y", "decisions_or_scores")
 _MANY = 100.0  # so many times the rows stand for a large sample, in which the joint quantile no longer grows
@@ -272,7 +275,7 @@ def audit(
     Notes
     -----
     Rates have Wilson's interval, differences Newcombe's, the largest of several gaps that of
-    :func:`evenhand.statistics.intervals.gap_interval`, the selection ratio Donner and Zou's.
+    :func:`evenhand.statistics.intervals.distance_interval`, the selection ratio Donner and Zou's.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,13 +71,18 @@ class Learned:
             write_text(card, render_card(summarize_card(self.rule, named, data=self.file.name, fair=self.fair)))
             out.say(f"The model card is in {card}")
 
+    def _curve_with_rule(self, curve: Frontier) -> Frontier:
+        """Return the trade-off with the very rule that is saved at its tolerance."""
+        points = (replace(p, rule=self.rule) if p.tolerance == self.tolerance else p for p in curve.points)
+        return replace(curve, points=tuple(points))
+
     def _summary(self) -> dict[str, Any]:
         source: dict[str, Any] = {**out.provenance(self.test or self.file)}
         if self.test is not None:
             source["learnt from"] = f"{self.file.name}, {self.rows:,} rows"
         return summarize_rows(
             self.judged,
-            self.rule if self.curve is None else self.curve.with_rule(self.tolerance, self.rule),
+            self.rule if self.curve is None else self._curve_with_rule(self.curve),
             tolerance=self.tolerance,
             held_out=self.test is not None,
             title=f"Fair decisions for {(self.test or self.file).name}",

@@ -35,7 +35,7 @@ from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import NoRule
-from evenhand.search.closest import smallest_excess
+from evenhand.search.closest import loosening
 from evenhand.search.problem import FEASIBILITY_SLACK
 
 ROUNDING = 1e-12
@@ -289,8 +289,8 @@ class _Task:
         """Return an exception that says what can be had instead."""
         where = f"in these {self.aggregate.n_cells:,} cells of {self.aggregate.n_rows:,} rows"
         moving = np.array([bound.tolerance is None for bound in self.setting.system.constraints])
-        found = smallest_excess(self.problem, moving) if self._refuted and moving.any() else None
-        if found is None:
+        found = loosening(self.problem, moving) if self._refuted and moving.any() else None
+        if found is None or isinstance(found, NoRule):
             return InfeasibleError(f"No rule was found that meets the bounds {where}: loosen one of them.")
         smallest = self.tolerance + found[0]
         return InfeasibleError(

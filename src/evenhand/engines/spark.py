@@ -57,9 +57,15 @@ def learn_rule(
     """
     table = Table(data)
     columns = shared.find_columns(
-        table, y=y, sensitive_features=sensitive_features, p_y=p_y, p_group=p_group, sample_weight=sample_weight,
-        pos_label=pos_label, crossed=resolve(criterion).intersections,
-    )  # fmt: skip
+        table,
+        y=y,
+        sensitive_features=sensitive_features,
+        p_y=p_y,
+        p_group=p_group,
+        sample_weight=sample_weight,
+        pos_label=pos_label,
+        crossed=resolve(criterion).intersections,
+    )
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 
 

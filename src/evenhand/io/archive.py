@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import platform
 import re
 import zipfile
 from collections.abc import Iterator
@@ -16,12 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import sklearn
-
-from evenhand._version import __version__
 from evenhand.errors import MissingExtraError, ModelFormatError
 from evenhand.io.allowed import present_name
+from evenhand.versions import versions
 
 FORMAT = "evenhand-estimator"
 VERSION = 1
@@ -47,12 +43,7 @@ def pack(path: Path, tree: bytes, members: dict[str, bytes]) -> None:
     about = {
         "format": FORMAT,
         "version": VERSION,
-        "versions": {
-            "evenhand": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
+        "versions": versions("numpy", "scikit-learn"),
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as target, zipfile.ZipFile(io.BytesIO(tree)) as source:
         target.writestr(ABOUT, json.dumps(about, indent=2))

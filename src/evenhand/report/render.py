@@ -23,11 +23,27 @@ from evenhand.report.summarize import SCHEMA
 
 KEYS = frozenset(
     {
-        "schema", "title", "rows", "weighted", "held_out", "confidence", "tolerance", "labels", "criteria",
-        "attributes", "base", "steps", "chosen", "unreachable", "bias", "calibration", "counts", "unknown_rows",
+        "schema",
+        "title",
+        "rows",
+        "weighted",
+        "held_out",
+        "confidence",
+        "tolerance",
+        "labels",
+        "criteria",
+        "attributes",
+        "base",
+        "steps",
+        "chosen",
+        "unreachable",
+        "bias",
+        "calibration",
+        "counts",
+        "unknown_rows",
         "provenance",
     }
-)  # fmt: skip
+)
 RATES = {
     "selection_rate": ("Selection rate", "how often a decision is positive"),
     "true_positive_rate": ("True positive rate", "how often, among rows whose label is positive"),

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import platform
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from evenhand._version import __version__
 from evenhand.arguments import check_flag, check_seed, shown
 from evenhand.auditing.audit import (
     AttributeAudit,
@@ -45,6 +42,7 @@ from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, di
 from evenhand.rules.frontier import Frontier
 from evenhand.rules.rule import Rule
 from evenhand.statistics.intervals import check_confidence
+from evenhand.versions import versions
 
 SCHEMA = "evenhand-report/1"
 RECEIPTS = 4
@@ -247,7 +245,7 @@ def summarize_rows(
         "calibration": _calibration(rows, confidence),
         "counts": [_count(attribute.name, *each) for attribute in base.attributes for each in _texts(attribute)],
         "unknown_rows": {attribute.name: attribute.unknown_rows for attribute in base.attributes},
-        "provenance": {**(provenance or {}), "versions": _versions()},
+        "provenance": {**(provenance or {}), "versions": versions("numpy", "scipy")},
     }
 
 
@@ -487,12 +485,3 @@ def _group_calibration(
 
 def _weight_of(rows: Rows, inside: NDArray[np.bool_]) -> FloatArray | None:
     return None if rows.sample_weight is None else rows.sample_weight[inside]
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "evenhand": __version__,
-        "Python": platform.python_version(),
-        "NumPy": np.__version__,
-        "SciPy": scipy.__version__,
-    }

@@ -473,10 +473,16 @@ NAMES: dict[str, type[Criterion]] = {
 _TYPES: dict[str, type[Criterion]] = {
     cls.__name__: cls
     for cls in (
-        Composite, DemographicParity, EqualOpportunity, EqualizedOdds, MinimumRate, PredictiveEquality,
-        SelectionBudget, SelectionRatio,
+        Composite,
+        DemographicParity,
+        EqualOpportunity,
+        EqualizedOdds,
+        MinimumRate,
+        PredictiveEquality,
+        SelectionBudget,
+        SelectionRatio,
     )
-}  # fmt: skip
+}
 
 
 def resolve(criterion: str | Criterion) -> Criterion:

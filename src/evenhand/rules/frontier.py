@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,11 +77,6 @@ class Frontier:
     def gaps(self) -> FloatArray:
         """The largest difference that each rule really has on these rows."""
         return np.array([point.gap for point in self.points])
-
-    def with_rule(self, tolerance: float, rule: Rule) -> Frontier:
-        """Return the frontier with another rule at one of its tolerances."""
-        points = tuple(replace(p, rule=rule) if p.tolerance == tolerance else p for p in self.points)
-        return replace(self, points=points)
 
     def table(self) -> dict[str, list[float]]:
         """Return the columns tolerance, utility, gap and upper_bound: ``pandas.DataFrame(frontier.table())``."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
-from evenhand._version import __version__
 from evenhand.arguments import check_choice, check_seed, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, Missing
@@ -28,6 +24,7 @@ from evenhand.rules.scores import Costs
 from evenhand.search import Certified, Directions, Dual, Lines, Problem, Search, Smoothed, Solution
 from evenhand.search.dual import solve_linear_program
 from evenhand.search.problem import FEASIBILITY_SLACK
+from evenhand.versions import versions
 
 MARGIN_ROUNDING = 2.0**-46
 ROWS_FOR_EXPECTATION = 4_000
@@ -125,7 +122,7 @@ class Setting:
             "rows": n,
             "rows_by_event": {name: round(float(share) * n) for name, share in shares},
             "evidence": self.options.evidence,
-            "versions": _versions(),
+            "versions": versions("numpy", "numba", "scipy"),
         }
 
     def problem(self, tolerances: Sequence[float]) -> Problem:
@@ -212,13 +209,3 @@ def _bounded(solution: Solution, problem: Problem) -> Solution:
     return dataclasses.replace(
         solution, upper_bound=solution.utility if reached else solution.upper_bound, status=status
     )
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "evenhand": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "numba": numba.__version__,
-        "scipy": scipy.__version__,
-    }

@@ -29,12 +29,6 @@ def nearest_miss(problem: Problem, moving: NDArray[np.bool_], missed: NoRule) ->
     return float(max(0.0, miss[moving].max(initial=0.0)))
 
 
-def smallest_excess(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | None:
-    """Return what :func:`loosening` does, and None where it finds no rule, proven or not."""
-    found = loosening(problem, moving)
-    return None if isinstance(found, NoRule) else found
-
-
 def loosening(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | NoRule:
     """Return by how much the moving bounds must be loosened for some rule to meet them, and whether that is proven.
 

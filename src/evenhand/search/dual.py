@@ -82,19 +82,6 @@ def solve_linear_program(problem: Problem, step: int = 0) -> PlugIn | None:
     return PlugIn(result.x, -float(result.fun), multipliers, problem.mixing.T @ multipliers)
 
 
-def dual_value(problem: Problem, multipliers: FloatArray, step: int = 0) -> float:
-    """Return the dual's objective at some multipliers: never below the primal's optimum."""
-    assert problem.weight is not None
-    assert problem.mixing is not None
-    fair = problem.margin - problem.contrasts @ (problem.mixing.T @ multipliers)
-    positive, negative = np.maximum(multipliers, 0.0), np.maximum(-multipliers, 0.0)
-    with np.errstate(invalid="ignore"):
-        priced = np.where(positive > 0, positive * problem.upper[step], 0.0) - np.where(
-            negative > 0, negative * problem.lower[step], 0.0
-        )
-    return float(problem.weight @ np.maximum(fair, 0.0) + priced.sum())
-
-
 def _nearby_cell(problem: Problem, step: int, z: FloatArray) -> FloatArray:
     """Return a point inside the best of the cells that meet at z.
 

@@ -143,10 +143,6 @@ class Problem:
         miss = np.maximum(self.lower[step] - values, values - self.upper[step])
         return float(max(0.0, miss.max(initial=0.0)))
 
-    def feasible(self, values: FloatArray, step: int = 0) -> bool:
-        """Tell whether the values meet the bounds of a step (within rounding)."""
-        return self.excess(values, step) <= FEASIBILITY_SLACK
-
     def take(self, steps: Sequence[int]) -> Problem:
         """Return the same problem with some of its steps."""
         return replace(self, lower=self.lower[steps], upper=self.upper[steps])

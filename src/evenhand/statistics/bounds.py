@@ -7,7 +7,6 @@ wider than the intervals of :mod:`evenhand.statistics.intervals`, which are what
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from evenhand.statistics.intervals import (
     normal_quantile,
     observed_rates,
     read_counts,
-    read_rates,
     wilson_at,
 )
 
@@ -150,50 +148,10 @@ def exact_within(
     return bounded.within(_read_limit(limit, "limit") - constant)
 
 
-def gap_upper_bound(successes: Sequence[int], trials: Sequence[int], confidence: float = 0.95) -> float:
-    """Return an upper bound, valid at every sample size, on the largest difference between any two rates.
-
-    The largest :func:`exact_upper_bound` over both orders of all pairs, each at the full confidence.
-
-    Examples
-    --------
-    >>> from evenhand.statistics.bounds import gap_upper_bound
-    >>> round(gap_upper_bound([400, 380, 390], [1000, 1000, 1000]), 3)
-    0.057
-    """
-    best = 0.0
-    for contrast in _ordered_pairs(successes, trials, confidence):
-        if not contrast.within(best):
-            best = max(best, contrast.upper_bound())
-    return best
-
-
-def gap_within(successes: Sequence[int], trials: Sequence[int], tolerance: float, confidence: float = 0.95) -> bool:
-    """Tell whether :func:`gap_upper_bound` is at most the tolerance, in a tenth of its time.
-
-    Examples
-    --------
-    >>> from evenhand.statistics.bounds import gap_within
-    >>> gap_within([400, 380, 390], [1000, 1000, 1000], 0.05)
-    False
-    """
-    _read_limit(tolerance, "tolerance")
-    return all(contrast.within(tolerance) for contrast in _ordered_pairs(successes, trials, confidence))
-
-
 def _read_limit(limit: float, name: str) -> float:
     if not is_number(limit) or not abs(float(limit)) <= MOST_LIMIT:
         raise InputError(f"{name} must be a finite number; got {shown(limit)}.")
     return float(limit)
-
-
-def _ordered_pairs(successes: Sequence[int], trials: Sequence[int], confidence: float) -> list[_Contrast]:
-    s, n = read_rates(*_read_whole(successes, trials))
-    pairs = [
-        _facing_the_larger((1.0, -1.0), s[[a, b]], n[[a, b]], confidence)[1]
-        for a, b in itertools.permutations(range(len(n)), 2)
-    ]
-    return sorted(pairs, key=lambda pair: -pair.limit)
 
 
 def _read_whole(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, FloatArray]:

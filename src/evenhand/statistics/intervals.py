@@ -187,45 +187,13 @@ def newcombe_interval(
     return lower, difference + np.hypot(high_a - rate_a, rate_b - low_b)
 
 
-def ratio_interval(
-    successes_a: ArrayLike,
-    trials_a: ArrayLike,
-    successes_b: ArrayLike,
-    trials_b: ArrayLike,
-    confidence: float = 0.95,
-) -> Interval:
-    """Return the hybrid score interval for the ratio of two rates, a over b.
+def ratio_at(s_a: FloatArray, n_a: FloatArray, s_b: FloatArray, n_b: FloatArray, z: float) -> Interval:
+    """Return the hybrid score interval for the ratio of two rates, a over b, at a given normal quantile.
 
     Donner and Zou (2012, Statistical Methods in Medical Research 21: 347-359): Newcombe's construction for
-    ratios, on the two Wilson intervals. Unlike the log interval of Katz it exists for counts of zero.
-
-    Parameters
-    ----------
-    successes_a, trials_a, successes_b, trials_b : array-like
-        Counts, broadcast against each other.
-    confidence : float, default=0.95
-        The level, two-sided.
-
-    Returns
-    -------
-    lower, upper : arrays
-        The upper end is infinite where b has no successes.
-
-    Examples
-    --------
-    >>> from evenhand.statistics.intervals import ratio_interval
-    >>> lower, upper = ratio_interval(40, 100, 50, 100)
-    >>> round(float(lower), 3), round(float(upper), 3)
-    (0.587, 1.087)
+    ratios, on the two Wilson intervals. Unlike the log interval of Katz it exists for counts of zero. The upper end is
+    infinite where b has no successes.
     """
-    a = read_counts(successes_a, trials_a, ("successes_a", "trials_a"))
-    b = read_counts(successes_b, trials_b, ("successes_b", "trials_b"))
-    _together("successes_a", a[0], "successes_b", b[0])
-    return ratio_at(*a, *b, normal_quantile(confidence))
-
-
-def ratio_at(s_a: FloatArray, n_a: FloatArray, s_b: FloatArray, n_b: FloatArray, z: float) -> Interval:
-    """Return :func:`ratio_interval` at a given normal quantile."""
     (low_a, high_a), (low_b, high_b) = wilson_at(s_a, n_a, z), wilson_at(s_b, n_b, z)
     rate_a, rate_b = observed_rates(s_a, n_a), observed_rates(s_b, n_b)
     product = rate_a * rate_b
@@ -373,45 +341,6 @@ def distance_interval(
     return max(float(least.max()), 0.0), max(float(most.max()), 0.0)
 
 
-def gap_interval(
-    successes: ArrayLike,
-    trials: ArrayLike,
-    confidence: float = 0.95,
-    *,
-    random_state: int | np.random.Generator | None = 0,
-) -> tuple[float, float]:
-    """Return an interval for the largest difference between any two of several rates.
-
-    For two rates it is Newcombe's interval, folded at zero. For more, the upper end is the farthest end of
-    any pair's interval, and the lower end is the largest of the nearer ends after all pairs' intervals have
-    been widened until they hold together (:func:`simultaneous_quantile`).
-
-    Parameters
-    ----------
-    successes, trials : array-like of shape (rates,)
-        Counts. A rate without trials may be anything.
-    confidence : float, default=0.95
-        The level, two-sided.
-    random_state : int, Generator or None, default=0
-        The seed of the bootstrap.
-
-    Returns
-    -------
-    lower, upper : float
-
-    Examples
-    --------
-    >>> from evenhand.statistics.intervals import gap_interval
-    >>> lower, upper = gap_interval([48, 56], [80, 70])
-    >>> round(lower, 4), round(upper, 4)
-    (0.0524, 0.3339)
-    """
-    s, n = read_rates(successes, trials)
-    pairs = pairs_of(len(n))
-    joint = simultaneous_quantile(pairs, s, n, confidence, random_state=random_state)
-    return distance_interval(pairs, s, n, (0.0, 0.0), (normal_quantile(confidence), joint))
-
-
 def read_rates(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return the counts of two or more rates."""
     s, n = read_counts(successes, trials)
@@ -442,8 +371,8 @@ def rows_needed(
     confidence : float, default=0.95
         The level.
     one_sided : bool, default=False
-        False: either verdict settles it, by :func:`gap_interval`. True: only a gap that is shown to be within
-        the tolerance does, by an upper bound as wide as :func:`evenhand.statistics.bounds.gap_upper_bound` is, nearly.
+        False: either verdict settles it, by :func:`distance_interval` over all pairs. True: only a gap that is shown to
+        be within the tolerance does, by an upper bound nearly as wide as :func:`evenhand.statistics.bounds.exact_upper_bound`.
     random_state : int, Generator or None, default=0
         The seed of the bootstrap.
 

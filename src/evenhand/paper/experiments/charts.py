@@ -37,13 +37,22 @@ def to_svg(chart: Any, title: str, *, note: str = "") -> str:
         chart.configure(font=FONT, padding=8, background="white")
         .configure_view(stroke=None)
         .configure_axis(
-            labelColor=SOFT, titleColor=INK, gridColor=GRID, domainColor=GRID, ticks=False, labelFontSize=11,
-            titleFontSize=12, titleFontWeight="normal", labelPadding=5, titlePadding=8,
+            labelColor=SOFT,
+            titleColor=INK,
+            gridColor=GRID,
+            domainColor=GRID,
+            ticks=False,
+            labelFontSize=11,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            labelPadding=5,
+            titlePadding=8,
         )
         .configure_title(fontSize=12, fontWeight="normal", color=INK, anchor="start")
-        .configure_legend(labelFontSize=11, labelColor=INK, titleFontSize=11, titleFontWeight="normal", symbolSize=70,
-                          labelLimit=400)
-    ).to_dict()  # fmt: skip
+        .configure_legend(
+            labelFontSize=11, labelColor=INK, titleFontSize=11, titleFontWeight="normal", symbolSize=70, labelLimit=400
+        )
+    ).to_dict()
     svg: str = vl_convert.vegalite_to_svg(specification)
     # Vega counts clipping paths through the life of the process: the same chart shall be the same bytes.
     places: dict[str, int] = {}
@@ -94,14 +103,14 @@ def tradeoff(rows: Sequence[Mapping[str, Any]], gap: str, tolerances: Sequence[f
         shape = alt.Shape("method:N", sort=names, scale=alt.Scale(range=list(SHAPES[: len(names)])), legend=None)
         plain = alt.Chart(alt.InlineData(inside)).encode(color=colour)
         layers = (
-            alt.Chart(alt.InlineData(marks)).mark_rule(color=SOFT, strokeDash=[2, 3], opacity=0.7).encode(
-                x=alt.X("t:Q", title=f"{gap}, %", scale=x_scale))
+            alt.Chart(alt.InlineData(marks))
+            .mark_rule(color=SOFT, strokeDash=[2, 3], opacity=0.7)
+            .encode(x=alt.X("t:Q", title=f"{gap}, %", scale=x_scale))
             + plain.mark_line(strokeWidth=1.2, opacity=0.7).encode(x=x, y=y, order="order:Q")
             + plain.mark_rule(opacity=0.35).encode(x=alt.X("gap_low:Q", scale=x_scale), x2="gap_high:Q", y=y)
-            + plain.mark_rule(opacity=0.35).encode(
-                x=x, y=alt.Y("accuracy_low:Q", scale=y_scale), y2="accuracy_high:Q")
+            + plain.mark_rule(opacity=0.35).encode(x=x, y=alt.Y("accuracy_low:Q", scale=y_scale), y2="accuracy_high:Q")
             + plain.mark_point(filled=True, size=50, opacity=1).encode(x=x, y=y, shape=shape)
-        )  # fmt: skip
+        )
         panels.append(layers.properties(width=400, height=330, title=panel))
     return alt.hconcat(*panels, spacing=24).resolve_scale(color="independent", shape="independent")
 
@@ -122,8 +131,11 @@ def curves(
     alt = altair()
     names = list(dict.fromkeys(row["series"] for row in rows))
     colour = alt.Color(
-        "series:N", sort=names, title=None, scale=alt.Scale(domain=names, range=_colours(len(names))),
-    )  # fmt: skip
+        "series:N",
+        sort=names,
+        title=None,
+        scale=alt.Scale(domain=names, range=_colours(len(names))),
+    )
     places = sorted({row["x"] for row in rows})
     axis = alt.Axis(values=places, format=x_format) if log_x else alt.Axis(tickCount=6)
     drawn = []

@@ -175,9 +175,16 @@ def _table(data: str, criterion: str, records: Sequence[Record]) -> Table:
             ]
         )
     heads = (
-        "rows", "constrained", "δ", "test accuracy", f"test {gap} in {first}", f"test {gap} in {second}", "larger",
-        "proven", "rules",
-    )  # fmt: skip
+        "rows",
+        "constrained",
+        "δ",
+        "test accuracy",
+        f"test {gap} in {first}",
+        f"test {gap} in {second}",
+        "larger",
+        "proven",
+        "rules",
+    )
     k = {"dp": 2, "eo": 4}[criterion]
     return Table(f"{data}-{criterion}", f"{TITLES[data]}, {gap} in {first} and in {second}: K = {k}", heads, rows)
 

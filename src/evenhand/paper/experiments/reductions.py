@@ -107,9 +107,14 @@ def _differences(records: Sequence[Record]) -> Table:
             cells += [estimate, f"{estimate.n}/{len(found)}"]
         rows.append(cells)
     heads = (
-        "criterion", "δ of the reductions", "their test gap", "MBS − reductions", "seeds",
-        "MBS, cross-fitted, ensemble − reductions", "seeds ",
-    )  # fmt: skip
+        "criterion",
+        "δ of the reductions",
+        "their test gap",
+        "MBS − reductions",
+        "seeds",
+        "MBS, cross-fitted, ensemble − reductions",
+        "seeds ",
+    )
     title = "Test accuracy of MBS minus that of the reductions at the reductions' own test gap, in points"
     return Table("differences", title, heads, rows, signed=(heads[3], heads[5]))
 

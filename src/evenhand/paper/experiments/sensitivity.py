@@ -47,13 +47,14 @@ def units(name: str, settings: Settings) -> list[Unit]:
     common = {"repeats": 3 if quick else REPEATS, "population": 5000 if quick else POPULATION}
     return [
         Unit(
-            f"seed {seed}: {CRITERIA[criterion]}, {n} rows, noise {noise:g}", repeat,
+            f"seed {seed}: {CRITERIA[criterion]}, {n} rows, noise {noise:g}",
+            repeat,
             {"seed": seed, "criterion": criterion, "n": n, "noise": noise, **common},
         )
         for seed in range(settings.seeds)
         for criterion in CRITERIA
         for n, noise in cases
-    ]  # fmt: skip
+    ]
 
 
 def repeat(
@@ -77,9 +78,15 @@ def repeat(
         rows = eh.datasets.make_zafar(n, random_state=rng, iid=True)
         p = _disturbed(rows.p_joint, noise, rng)
         record: Record = {
-            "seed": seed, "repeat": number, "criterion": criterion, "n": n, "noise": noise, "error": error,
-            "excess": None, "loss": None,
-        }  # fmt: skip
+            "seed": seed,
+            "repeat": number,
+            "criterion": criterion,
+            "n": n,
+            "noise": noise,
+            "error": error,
+            "excess": None,
+            "loss": None,
+        }
         try:
             rule = eh.learn_rule(rows.y, rows.group, *_given(p, criterion), criterion=criterion, tolerance=DELTA)
         except eh.InfeasibleError:

@@ -156,9 +156,16 @@ def learn_and_measure(
     The first record is the model without a rule. A tolerance without a rule has None for every number.
     """
     found = eh.frontier(
-        learn.y, learn.group, learn.p_y, learn.p_group, criterion=criterion, tolerances=tolerances, search=search,
-        priors=priors, random_state=seed,
-    )  # fmt: skip
+        learn.y,
+        learn.group,
+        learn.p_y,
+        learn.p_group,
+        criterion=criterion,
+        tolerances=tolerances,
+        search=search,
+        priors=priors,
+        random_state=seed,
+    )
     rules = {point.tolerance: point.rule for point in found}
     base = {"learn": learn.p_y > 0.5, "test": test.p_y > 0.5}
     records = [measured(learn, test, criterion, None, base["learn"], base["test"])]

@@ -130,9 +130,17 @@ def _table(records: Sequence[Record]) -> Table:
         cells += [max(row["fractional"] for row in found), max(row["on the wrong side"] for row in found)]
         rows.append([*cells, mean_by(found, lambda row: row["unflipped"])])
     heads = (
-        "sizes", "δ", "accuracy", "EO", "z0", "z1", "flipped", "fractional κ (most)", "wrong side of the line (most)",
+        "sizes",
+        "δ",
+        "accuracy",
+        "EO",
+        "z0",
+        "z1",
+        "flipped",
+        "fractional κ (most)",
+        "wrong side of the line (most)",
         "flipped at 15, not at 1",
-    )  # fmt: skip
+    )
     return Table("rules", "The rule of the linear program, its accuracy and EO on the same points", heads, rows)
 
 

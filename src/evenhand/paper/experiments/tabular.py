@@ -221,9 +221,16 @@ def _main_table(records: Sequence[Record], gap: str) -> Table:
     for (method, asked), found in grouped(labelled, "method", "asked").items():
         rules = sum(row["accuracy"] is not None for row in found)
         rows.append(
-            [str(method), str(asked), percent(found, "accuracy"), percent(found, "gap"),
-             percent(found, "learn_accuracy"), percent(found, "learn_gap"), f"{rules}/{len(found)}"]
-        )  # fmt: skip
+            [
+                str(method),
+                str(asked),
+                percent(found, "accuracy"),
+                percent(found, "gap"),
+                percent(found, "learn_accuracy"),
+                percent(found, "learn_gap"),
+                f"{rules}/{len(found)}",
+            ]
+        )
     heads = ("method", "asked for", "test accuracy", f"test {gap}", "learning accuracy", f"learning {gap}", "rules")
     return Table("tradeoff", "Every method at the paper's tolerances", heads, rows)
 
@@ -244,9 +251,15 @@ def _against_z17(records: Sequence[Record], gap: str, criterion: str) -> Table:
             cells += [estimate, f"{estimate.n}/{len(found)}"]
         rows.append(cells)
     heads = (
-        "Z17", "bound", f"its test {gap}", "its test accuracy", f"{AGAINST_Z17[criterion][0]} − Z17", "seeds",
-        f"{AGAINST_Z17[criterion][1]} − Z17", "seeds ",
-    )  # fmt: skip
+        "Z17",
+        "bound",
+        f"its test {gap}",
+        "its test accuracy",
+        f"{AGAINST_Z17[criterion][0]} − Z17",
+        "seeds",
+        f"{AGAINST_Z17[criterion][1]} − Z17",
+        "seeds ",
+    )
     title = (
         f"Test accuracy of MBS minus that of Z17 at Z17's own test {gap} (seeds where MBS reaches so small a {gap}),"
         " in points"
