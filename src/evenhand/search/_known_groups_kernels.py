@@ -230,27 +230,29 @@ def _widest(forest, nodes):
 
 
 @_inner
-def _rise(bounds, heap, i):
+def _before(bounds, depths, one, other):
+    """Tell whether one range is looked at before another: for its bound, or as deep down where bounds are equal."""
+    return bounds[one] > bounds[other] or (bounds[one] == bounds[other] and depths[one] > depths[other])
+
+
+@_inner
+def _rise(bounds, depths, heap, i):
     """Move an entry of a heap up to its place."""
-    while i > 0:
+    while i > 0 and _before(bounds, depths, heap[i], heap[(i - 1) // 2]):
         above = (i - 1) // 2
-        if bounds[heap[above]] >= bounds[heap[i]]:
-            break
         heap[above], heap[i] = heap[i], heap[above]
         i = above
 
 
 @_inner
-def _sink(bounds, heap, height):
+def _sink(bounds, depths, heap, height):
     """Move the first entry of a heap down to its place."""
     i = 0
-    while True:
+    while 2 * i + 1 < height:
         below = 2 * i + 1
-        if below >= height:
-            break
-        if below + 1 < height and bounds[heap[below + 1]] > bounds[heap[below]]:
+        if below + 1 < height and _before(bounds, depths, heap[below + 1], heap[below]):
             below += 1
-        if bounds[heap[i]] >= bounds[heap[below]]:
+        if not _before(bounds, depths, heap[below], heap[i]):
             break
         heap[below], heap[i] = heap[i], heap[below]
         i = below
@@ -277,14 +279,14 @@ def _offer(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def branch_ranges(
-    forest, constant, lower, upper, target, most_visits, most_ranges, heap, height, nodes, bounds, steps, points,
-    best_utility, best_point, left_behind,
+    forest, constant, lower, upper, target, most_visits, most_ranges, heap, height, nodes, bounds, depths, steps,
+    points, best_utility, best_point, left_behind,
 ):  # fmt: skip
     """Halve ranges, those with the largest bound first, until none may hold a better rule or the work is spent.
 
-    The first ``height`` entries of ``heap`` are the places of the ranges that wait in ``nodes``, ``bounds``, ``steps``
-    (the first that some choice may meet) and ``points`` (a rule inside); the other entries are free places. Returns
-    (why it ended, the new height, the ranges looked at, the row visits).
+    The first ``height`` entries of ``heap`` are the places of the ranges that wait in ``nodes``, ``bounds``, ``depths``
+    (how often they were halved), ``steps`` (the first that some choice may meet) and ``points`` (a rule inside); the
+    other entries are free places. Returns (why it ended, the new height, the ranges looked at, the row visits).
     """
     n_blocks, k = nodes.shape[1], points.shape[1]
     normals = np.empty((2 * n_blocks + 1, k))
@@ -303,13 +305,14 @@ def branch_ranges(
         height -= 1
         place = heap[0]
         heap[0], heap[height] = heap[height], heap[0]
-        _sink(bounds, heap, height)
+        _sink(bounds, depths, heap, height)
         if bounds[place] <= best_utility[steps[place]] + target + RESOLUTION:
             _leave(bounds[place], steps[place], best_utility, left_behind)
             continue
         block = _widest(forest, nodes[place])
         # The parent's place is free now, and its first half takes it.
         parent_bound, parent_step, parent = bounds[place], steps[place], nodes[place, block]
+        depth_of_children = depths[place] + 1
         for b in range(n_blocks):
             child[b] = nodes[place, b]
         for j in range(k):
@@ -362,7 +365,7 @@ def branch_ranges(
                 nodes[place, b] = child[b]
             for j in range(k):
                 points[place, j] = point[j]
-            bounds[place], steps[place] = bound, step
+            bounds[place], depths[place], steps[place] = bound, depth_of_children, step
             height += 1
-            _rise(bounds, heap, height - 1)
+            _rise(bounds, depths, heap, height - 1)
     return DONE, 0, looked_at, visits

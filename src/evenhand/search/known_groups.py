@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evenhand.search.certified import Budget
 
 MOST_BLOCKS = 12
-PLANES_A_BLOCK = 3
+PLANES_A_BLOCK, SHARE_OF_SMALL_BLOCKS = 3, 0.1
 ROWS_FOR_A_LOOK, ANCHORS = 48, 6
 APART = 1e-3
 WITHIN = 1e-11
@@ -58,14 +58,15 @@ def may_have_blocks(problem: Problem) -> bool:
 
 
 def blocks_of(vectors: FloatArray) -> list[Block] | None:
-    """Return the blocks of some planes, the largest first; None where there is only one, or they are too many."""
+    """Return the blocks of some planes, large ones first; None where there is only one, or where they are too many.
+
+    Any two planes are a block. So few planes may be left for blocks as small as that.
+    """
     left = np.arange(len(vectors))
     blocks: list[Block] = []
     while left.size:
         pair, count = _common_span(vectors[left[:: max(1, len(left) // ROWS_FOR_A_LOOK)]])
-        if PLANES_A_BLOCK * (len(blocks) + 1) > len(vectors) or len(blocks) == MOST_BLOCKS:
-            return None
-        if not blocks and count < PLANES_A_BLOCK:
+        if len(blocks) == MOST_BLOCKS or (count < PLANES_A_BLOCK and len(left) > SHARE_OF_SMALL_BLOCKS * len(vectors)):
             return None
         inside = _within(vectors[left], pair)
         blocks.append(Block(left[inside], pair))
@@ -227,7 +228,7 @@ class KnownGroups:
         self.heap = np.arange(RANGES_AT_FIRST)
         self.ranges = np.ones((RANGES_AT_FIRST, len(blocks)), dtype=np.int64)
         self.bounds = np.full(RANGES_AT_FIRST, self.constant[0] + self.forest.gains[self.forest.first_node + 1].sum())
-        self.steps = np.zeros(RANGES_AT_FIRST, dtype=np.int64)
+        self.depths, self.steps = np.zeros((2, RANGES_AT_FIRST), dtype=np.int64)
         self.points = np.zeros((RANGES_AT_FIRST, coordinates))
 
     def search(self, budget: Budget) -> None:
@@ -236,7 +237,7 @@ class KnownGroups:
             code, self.height, nodes, visits = kernels.branch_ranges(
                 self.forest, self.constant, self.problem.lower, self.problem.upper, self.gap,
                 float(min(budget.visits, VISITS_A_CALL)), float(budget.nodes), self.heap, self.height, self.ranges,
-                self.bounds, self.steps, self.points, self.utility, self.point, self.left_behind,
+                self.bounds, self.depths, self.steps, self.points, self.utility, self.point, self.left_behind,
             )  # fmt: skip
             self.nodes += nodes
             budget.spend(visits, nodes)
@@ -270,6 +271,6 @@ class KnownGroups:
     def _grow(self) -> None:
         """Double the room."""
         self.heap = np.concatenate([self.heap, len(self.heap) + np.arange(len(self.heap))])
-        for name in ("ranges", "bounds", "steps", "points"):
+        for name in ("ranges", "bounds", "depths", "steps", "points"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
