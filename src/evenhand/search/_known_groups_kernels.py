@@ -114,17 +114,73 @@ def _realise(forest, nodes, normals, point, weights, offsets, half):
     for block in range(nodes.shape[0]):
         count = _limit(forest, block, nodes[block], normals, count)
     depth, visits = _deepest_point(normals, offsets, count, half, point, weights)
+    most = _depth_at_most(normals, count, weights)
+    if depth <= RESOLUTION and most > EMPTY:
+        _solve_again(normals, count, weights)
+        most = min(most, _depth_at_most(normals, count, weights))
+        visits += count * count
+    return depth, most, visits
+
+
+@_inner
+def _depth_at_most(normals, count, weights):
+    """Return how deep a point of the cube |x_j| <= 1 can be at most, as weights of the planes say that are not < 0."""
     most = 0.0
+    size = 0.0
     for j in range(normals.shape[1]):
         total = 0.0
         for r in range(count):
             total += weights[r] * normals[r, j]
-        most += abs(total)
-    size = 0.0
-    for r in range(count):
-        for j in range(normals.shape[1]):
             size += weights[r] * abs(normals[r, j])
-    return depth, (most / size if size > 0.0 else np.inf), visits
+        most += abs(total)
+    return most / size if size > 0.0 else np.inf
+
+
+@_inner
+def _solve_again(normals, count, weights):
+    """Replace the weights by a solution of sum_r weight_r normal_r = 0, sum_r weight_r = 1 on the planes that have any.
+
+    The simplex's own are off by its rounding over the angle between two planes; elimination leaves a residual that is
+    small whatever the angle.
+    """
+    k = normals.shape[1]
+    rows = np.zeros((k + 1, count + 1))
+    chosen = np.empty(count, dtype=np.int64)
+    n = 0
+    for r in range(count):
+        if weights[r] > 0.0:
+            for j in range(k):
+                rows[j, n] = normals[r, j]
+            rows[k, n] = 1.0
+            chosen[n] = r
+            n += 1
+        weights[r] = 0.0
+    rows[k, count] = 1.0
+    done = 0
+    pivot_of = np.full(count, -1)
+    for c in range(n):
+        pivot = done
+        for i in range(done, k + 1):
+            if abs(rows[i, c]) > abs(rows[pivot, c]):
+                pivot = i
+        if done > k or abs(rows[pivot, c]) < 1e-14:
+            continue
+        for j in range(count + 1):
+            rows[done, j], rows[pivot, j] = rows[pivot, j], rows[done, j]
+        for i in range(done + 1, k + 1):
+            factor = rows[i, c] / rows[done, c]
+            for j in range(c, count + 1):
+                rows[i, j] -= factor * rows[done, j]
+        pivot_of[c] = done
+        done += 1
+    for c in range(n - 1, -1, -1):
+        if pivot_of[c] >= 0:
+            value = rows[pivot_of[c], count]
+            for j in range(c + 1, n):
+                value -= rows[pivot_of[c], j] * weights[chosen[j]]
+            weights[chosen[c]] = value / rows[pivot_of[c], c]
+    for r in range(count):
+        weights[r] = max(0.0, weights[r])
 
 
 @_inner
