@@ -110,7 +110,7 @@ def _realise(forest, nodes, normals, point, weights, offsets, half):
     for j in range(normals.shape[1]):
         normals[0, j] = 0.0
     normals[0, 0] = 1.0
-    count = 1
+    count = np.int64(1)  # a literal would have versions of its own compiled
     for block in range(nodes.shape[0]):
         count = _limit(forest, block, nodes[block], normals, count)
     depth, visits = _deepest_point(normals, offsets, count, half, point, weights)
@@ -397,7 +397,7 @@ def branch_ranges(
                 continue
             for j in range(k):
                 point[j] = parent_point[j]
-            count = _limit(forest, block, child[block], normals, 0)
+            count = _limit(forest, block, child[block], normals, np.int64(0))
             if single or _clearance(normals, count, point) <= ROOM_TO_STAY:
                 depth, most, pivoted = _realise(forest, child, normals, point, weights, offsets, half)
                 visits += pivoted

@@ -6,6 +6,8 @@ is surely 1, surely 0 or open; the open rows bound what any rule in the box can 
 
 Boxes wait in a queue, the most promising first. Each is searched depth first for a while, and what is left of it goes
 back to the queue; so at any moment the queue's first box bounds what was not found.
+
+Rows whose groups are known have a search of their own, over one threshold for each group (:mod:`known_groups`).
 """
 
 from __future__ import annotations

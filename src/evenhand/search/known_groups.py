@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evenhand.search.certified import Budget
 
 MOST_BLOCKS = 12
-PLANES_A_BLOCK, SHARE_OF_SMALL_BLOCKS = 3, 0.25
+PLANES_A_BLOCK, PLANES_IN_SMALL_BLOCKS = 3, 6
 ROWS_FOR_A_LOOK, ANCHORS = 48, 6
 APART = 1e-3
 WITHIN = 1e-11
@@ -60,13 +60,13 @@ def may_have_blocks(problem: Problem) -> bool:
 def blocks_of(vectors: FloatArray) -> list[Block] | None:
     """Return the blocks of some planes, large ones first; None where there is only one, or where they are too many.
 
-    Any two planes are a block. So few planes may be left for blocks as small as that.
+    Any two planes are a block, so only a few planes may be left for blocks as small as that.
     """
     left = np.arange(len(vectors))
     blocks: list[Block] = []
     while left.size:
         pair, count = _common_span(vectors[left[:: max(1, len(left) // ROWS_FOR_A_LOOK)]])
-        if len(blocks) == MOST_BLOCKS or (count < PLANES_A_BLOCK and len(left) > SHARE_OF_SMALL_BLOCKS * len(vectors)):
+        if len(blocks) == MOST_BLOCKS or (count < PLANES_A_BLOCK and len(left) > PLANES_IN_SMALL_BLOCKS):
             return None
         inside = _within(vectors[left], pair)
         blocks.append(Block(left[inside], pair))
