@@ -83,13 +83,13 @@ def _common_span(vectors: FloatArray) -> tuple[FloatArray, int]:
     unit = vectors / np.sqrt((vectors**2).sum(axis=1))[:, None]
     best: tuple[int, float, FloatArray] = (1, 0.0, vectors[[0, 0]])
     for anchor in np.unique(np.linspace(0, len(vectors) - 1, ANCHORS).astype(np.intp)):
-        across = unit - (unit @ unit[anchor])[:, None] * unit[anchor]
+        across = unit - _times(unit, unit[anchor])[:, None] * unit[anchor]
         length = np.sqrt((across**2).sum(axis=1))
         other = np.flatnonzero(length > APART)
         if not other.size:
             continue
         second = across[other] / length[other, None]
-        missed = length**2 - (second @ across.T) ** 2
+        missed = length**2 - np.einsum("ik,jk->ij", second, across) ** 2
         counts = (missed <= 1e-15).sum(axis=1)
         chosen = np.lexsort((length[other], counts))[-1]
         found = int(counts[chosen]), float(length[other[chosen]])
@@ -104,12 +104,21 @@ def _within(vectors: FloatArray, pair: FloatArray) -> NDArray[np.bool_]:
     i, j = np.unravel_index(minors.argmax(), minors.shape)
     if minors[i, j] == 0.0:  # one vector twice
         i = np.abs(pair[0]).argmax()
-        coordinates = np.column_stack([vectors[:, i] / pair[0, i], np.zeros(len(vectors))])
+        first, second = vectors[:, i] / pair[0, i], np.zeros(len(vectors))
     else:
-        coordinates = np.linalg.solve(pair[:, [i, j]].T, vectors[:, [i, j]].T).T
-    missed = np.abs(vectors - coordinates @ pair)
-    inside: NDArray[np.bool_] = (missed <= WITHIN * (np.abs(coordinates) @ np.abs(pair))).all(axis=1)
+        size = pair[0, i] * pair[1, j] - pair[0, j] * pair[1, i]
+        first = (vectors[:, i] * pair[1, j] - vectors[:, j] * pair[1, i]) / size
+        second = (vectors[:, j] * pair[0, i] - vectors[:, i] * pair[0, j]) / size
+    terms = np.multiply.outer(first, pair[0]), np.multiply.outer(second, pair[1])
+    missed = np.abs(vectors - terms[0] - terms[1])
+    inside: NDArray[np.bool_] = (missed <= WITHIN * (np.abs(terms[0]) + np.abs(terms[1]))).all(axis=1)
     return inside
+
+
+def _times(vectors: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the product of each vector with another, the same bits whatever threads a linear algebra library uses."""
+    products: FloatArray = np.einsum("ij,j->i", vectors, other)
+    return products
 
 
 def _by_angle(planes: FloatArray, pair: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -121,7 +130,7 @@ def _by_angle(planes: FloatArray, pair: FloatArray) -> tuple[FloatArray, FloatAr
     width = pair.shape[1]
     first = pair[0] / np.sqrt(pair[0] @ pair[0])
     second = pair[1] - (pair[1] @ first) * first
-    along, across = planes[:, :width] @ first, planes[:, :width] @ second
+    along, across = _times(planes[:, :width], first), _times(planes[:, :width], second)
     turned = (across < 0.0) | ((across == 0.0) & (along < 0.0))
     sign = np.where(turned, -1.0, 1.0)
     order = np.argsort(np.arctan2(sign * across, sign * along), kind="stable")
