@@ -29,6 +29,11 @@ RUNS = {
         "fit('K = 2 (EO)', data.y, data.group, data.p_y, data.p_joint, criterion='eo')\n"
         "for k in (3, 4, 5, 8):\n    groups(k)"
     ),
+    "known groups alone": (
+        "group = np.unique(data.group, return_inverse=True)[1]\n"
+        "known = np.stack([1 - data.p_y, data.p_y], axis=1)[:, :, None] * np.eye(2)[group][:, None]\n"
+        "fit('K = 2 (EO, group known)', data.y, data.group, data.p_y, known, criterion='eo')"
+    ),
 }
 
 

@@ -68,14 +68,17 @@ def test_merged_planes_hold_the_sums_of_their_rows(seed, kind, n, k):
 def test_deepest_point_agrees_with_a_linear_program(seed, n, d):
     rng = np.random.default_rng(seed)
     normals, offsets, half = rng.normal(size=(n, d)), rng.normal(size=n) * 0.5, rng.uniform(0.1, 1.0, d)
-    point = np.empty(d)
-    depth, visits = deepest_point(normals, offsets, n, half, point)
+    point, weights = np.empty(d), np.empty(n)
+    depth, visits = deepest_point(normals, offsets, n, half, point, weights)
     size = np.abs(normals).sum(axis=1)
     bounds = [*((-h, h) for h in half), (None, None)]
     truth = linprog(np.append(np.zeros(d), -1.0), np.column_stack([-normals, size]), offsets, bounds=bounds)
     assert depth == pytest.approx(-truth.fun, abs=1e-8)
     assert (np.abs(point) <= half + 1e-9).all()
     assert visits >= n + d
+    # The weights prove by themselves that no point is deeper.
+    assert (weights >= 0.0).all()
+    assert (np.abs(weights @ normals) @ half + weights @ offsets) / (weights @ size) == pytest.approx(depth, abs=1e-8)
 
 
 @given(seed=seeds, n=st.integers(0, 30), columns=st.integers(1, 5))

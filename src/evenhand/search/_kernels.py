@@ -521,11 +521,13 @@ def _enumerate_plane_cells(
 
 
 @_inner
-def _deepest_point(normals, offsets, count, half, point):
+def _deepest_point(normals, offsets, count, half, point, weights):
     """Find the point of the box |x_j| <= half_j that maximises the smallest (normal . x + offset) / |normal|_1.
 
     A one-phase simplex with Bland's rule on the variables (x + half, depth + shift), where ``shift`` is
-    large enough for x = -half to be feasible. Returns (the depth, the row visits it took); fills ``point``.
+    large enough for x = -half to be feasible. Returns (the depth, the row visits it took); fills ``point`` and the
+    dual ``weights``: no point x of the box is deeper than sum_r weight_r (normal_r . x + offset_r) / sum_r weight_r
+    |normal_r|_1, whatever the rounding.
     """
     d = half.shape[0]
     shift = 0.0
@@ -589,6 +591,11 @@ def _deepest_point(normals, offsets, count, half, point):
                 reduced[j] -= factor * tableau[leave, j]
         reduced[enter] = -factor / pivot
         basic[leave], outside[enter] = outside[enter], basic[leave]
+    for r in range(count):
+        weights[r] = 0.0
+    for j in range(d + 1):
+        if d < outside[j] <= d + count:
+            weights[outside[j] - d - 1] = max(0.0, -reduced[j])
     solution = np.zeros(d + 1)
     for r in range(count + d):
         if basic[r] <= d:
@@ -627,6 +634,7 @@ def _enumerate_cells(
         half[j] = radius[free[j]]
     normals = np.empty((count, dimension))
     offsets = np.empty(count)
+    weights = np.empty(count)
     slopes = np.empty((count, dimension))
     values_at_centre = np.zeros(count)
     for p in range(count):
@@ -705,7 +713,7 @@ def _enumerate_cells(
         if sign * value > 1e-3 * size * narrowest:
             _copy_row(points, depth, points, depth + 1)
         else:
-            inside, pivoted = _deepest_point(normals, offsets, depth + 1, half, points[depth + 1])
+            inside, pivoted = _deepest_point(normals, offsets, depth + 1, half, points[depth + 1], weights)
             visits += pivoted
             if inside <= RESOLUTION:
                 continue

@@ -6,6 +6,8 @@ is surely 1, surely 0 or open; the open rows bound what any rule in the box can 
 
 Boxes wait in a queue, the most promising first. Each is searched depth first for a while, and what is left of it goes
 back to the queue; so at any moment the queue's first box bounds what was not found.
+
+Rows whose groups are known have a search of their own, over one threshold for each group (:mod:`known_groups`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -27,10 +29,11 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_seed, is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.search import _kernels
+from evenhand.search import _kernels, _known_groups_kernels
 from evenhand.search._compiling import notice_of_compilation
 from evenhand.search.coincidence import share_planes
 from evenhand.search.dual import Dual
+from evenhand.search.known_groups import Block, KnownGroups, blocks_of, may_have_blocks
 from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
 from evenhand.search.reduction import Part, parts_of
 from evenhand.search.smoothed import smoothed_search, usual_work
@@ -41,6 +44,7 @@ from evenhand.search.threshold import sweep_whole_line, try_every_cell
 VISITS_FOR_THE_PLANE = 1_000_000_000
 VISITS_BEYOND = 500_000_000
 VISITS_AT_ONCE = 4_000_000
+VISITS_OF_GROUPS_AT_ONCE = 50_000_000
 VISITS_FOR_A_FACE = 32_000_000
 VISITS_A_TURN = 1_000_000
 VISITS_A_CALL = 16_000_000
@@ -65,6 +69,8 @@ MOST_DIMENSIONS_WITH_BUNDLES = 8
 FIRST_GUESS = 0.2
 MOST_DIMENSIONS_COMPILED = 2
 _Region = tuple[FloatArray, FloatArray]
+_Planes = tuple[FloatArray, FloatArray, FloatArray]
+_Found = list[Solution | NoRule]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +133,7 @@ class Certified:
         best.offer(problem, np.zeros(problem.dimension))
         parts = parts_of(share_planes(problem) if problem.dimension > 1 else problem)
         budget = Budget.of(self, max(part.problem.dimension for part in parts))
-        claimed, bound, nodes = _search_parts(problem, parts, self, budget, best.utility, random_state)
+        claimed, bound, nodes = _search_parts(problem, parts, self, budget, best.utility, random_state, _solve)
         best.join(settled(problem, claimed))
         if (claimed.utility > best.utility + problem.resolution).any():
             if problem.dimension == 1:
@@ -139,7 +145,13 @@ class Certified:
 
 
 def _search_parts(
-    problem: Problem, parts: Sequence[Part], options: Certified, budget: Budget, known: FloatArray, random_state: Any
+    problem: Problem,
+    parts: Sequence[Part],
+    options: Certified,
+    budget: Budget,
+    known: FloatArray,
+    random_state: Any,
+    solve: Callable[[Problem, Certified, Budget, FloatArray, Any], _Found],
 ) -> tuple[Best, FloatArray, int]:
     """Return the best rules of some parts of a problem that beat what is known, a bound on all of them, and the boxes.
 
@@ -151,7 +163,7 @@ def _search_parts(
     for remaining, part in zip(range(len(parts), 0, -1), parts, strict=True):
         beat = np.maximum(known, claimed.utility) / part.utility_scale
         scaled = replace(options, gap=options.gap / part.utility_scale)
-        found = _solve(part.problem, scaled, budget.share(1.0 / remaining), beat, random_state)
+        found = solve(part.problem, scaled, budget.share(1.0 / remaining), beat, random_state)
         nodes += found[0].nodes
         for step, result in enumerate(found):
             bound[step] = max(bound[step], part.utility_scale * result.upper_bound)
@@ -161,10 +173,35 @@ def _search_parts(
     return claimed, bound, nodes
 
 
-def _solve(
-    problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any
-) -> list[Solution | NoRule]:
+def _solve(problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any) -> _Found:
     """Solve a problem in as few dimensions as it has, given the utilities that other rules already have."""
+    if problem.dimension > 1 and may_have_blocks(problem):
+        planes = _planes_of(problem)
+        blocks = blocks_of(planes[0][:, : problem.dimension + 1])
+        if blocks is not None:
+            _prepare_known_groups(budget)
+            return _solve_known_groups(problem, planes, blocks, options, budget, known, random_state)
+    return _solve_by_boxes(problem, options, budget, known, random_state)
+
+
+def _solve_known_groups(
+    problem: Problem, planes: _Planes, blocks: list[Block], options: Certified, budget: Budget, known: FloatArray,
+    random_state: Any,
+) -> _Found:  # fmt: skip
+    """Search the thresholds of known groups; what is not proven at once is started again from good rules."""
+    run = KnownGroups(problem, *planes, blocks, options.gap, known)
+    run.search(budget.at_most(VISITS_OF_GROUPS_AT_ONCE))
+    if run.height and budget.visits > 0.0:
+        budget.stop(None)
+        run.offer(_good_rules(problem, budget, random_state))
+        run.search(budget)
+    return run.results()
+
+
+def _solve_by_boxes(
+    problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any
+) -> _Found:
+    """Solve a problem by branch and bound over boxes of z, or by one sweep where z is a number."""
     if problem.dimension == 1:
         line = sweep_whole_line(problem)
         return line.results(problem, upper_bound=line.utility, nodes=1)
@@ -207,6 +244,10 @@ class Budget:
     def share(self, part: float) -> Budget:
         """Return a part of what is left, which is taken from here as it is spent."""
         return Budget(part * self.visits, max(1.0, part * self.nodes), self.deadline, self)
+
+    def at_most(self, visits: float) -> Budget:
+        """Return a part that allows no more than so many visits."""
+        return Budget(min(visits, self.visits), self.nodes, self.deadline, self)
 
     def spend(self, visits: float, nodes: float) -> None:
         """Take away what was used."""
@@ -269,6 +310,43 @@ def _compile(dimension: int) -> None:
     )  # fmt: skip
     with notice_of_compilation(_kernels.branch):
         _Run(toy, Certified(), Budget(np.inf, 1, np.inf), np.full(1, -np.inf)).search()
+
+
+def _prepare_known_groups(budget: Budget) -> None:
+    """Compile the search of known groups, if that has not been done, outside of the budget."""
+    before = time.perf_counter()
+    with _COMPILING:
+        _compile_known_groups()
+    budget.extend(time.perf_counter() - before)
+
+
+@cache
+def _compile_known_groups() -> None:
+    """Look at one range of a problem of six rows, which compiles what has not been compiled yet."""
+    margin, groups = np.linspace(-0.5, 0.5, 6), np.repeat(np.eye(2), 3, axis=0)
+    toy = Problem(margin, groups, margin, groups, np.full(2, -9.0), np.full(2, 9.0))
+    planes = _planes_of(toy)
+    blocks = blocks_of(planes[0][:, :3])
+    assert blocks is not None
+    with notice_of_compilation(_known_groups_kernels.branch_ranges):
+        KnownGroups(toy, *planes, blocks, 0.0, np.full(1, -np.inf)).search(Budget(np.inf, 1, np.inf))
+
+
+def _good_rules(problem: Problem, budget: Budget, random_state: Any) -> Best:
+    """Return rules of the smoothed search and, where the rows are few, of the linear program."""
+    claimed = Best.none(problem)
+    n, c = problem.effects.shape
+    usual = usual_work(problem)
+    allowed = min(usual, SHARE_TO_START * budget.visits)
+    if allowed >= LEAST_TO_START * usual:
+        found = smoothed_search(problem, claimed, max_work=allowed, random_state=random_state)
+        budget.spend(found.work, 0.0)
+    best = settled(problem, claimed)
+    if n * c <= ENTRIES_FOR_THE_DUAL:
+        for result in Dual().solve(problem):
+            if isinstance(result, Solution):
+                best.offer(problem, np.array(result.z))
+    return best
 
 
 class _Known:
@@ -336,18 +414,7 @@ class _Run:
 
     def start(self) -> None:
         """Find good rules first: what is better than them is all that is left to look for."""
-        claimed = Best.none(self.problem)
-        n, c = self.problem.effects.shape
-        usual = usual_work(self.problem)
-        allowed = min(usual, SHARE_TO_START * self.budget.visits)
-        if allowed >= LEAST_TO_START * usual:
-            found = smoothed_search(self.problem, claimed, max_work=allowed, random_state=self.random_state)
-            self.budget.spend(found.work, 0.0)
-        best = settled(self.problem, claimed)
-        if n * c <= ENTRIES_FOR_THE_DUAL:
-            for result in Dual().solve(self.problem):
-                if isinstance(result, Solution):
-                    best.offer(self.problem, np.array(result.z))
+        best = _good_rules(self.problem, self.budget, self.random_state)
         for step in np.flatnonzero(best.utility > self.known.utility + _kernels.RESOLUTION):
             w = best.z[step] * self.scale
             self.known.utility[step] = best.utility[step]
@@ -360,10 +427,7 @@ class _Run:
         """
         queue = self._first_boxes()
         if self.problem.dimension > 2 and self.budget.visits > 0.0:
-            first = Budget(
-                min(VISITS_AT_ONCE, self.budget.visits), self.budget.nodes, self.budget.deadline, self.budget
-            )
-            self._search(queue, first)
+            self._search(queue, self.budget.at_most(VISITS_AT_ONCE))
             if queue:
                 self.budget.stop(None)
                 self.start()
@@ -464,7 +528,7 @@ class _Run:
             budget.extend(time.perf_counter() - before)
         none_known = np.full(len(self.known.utility), -np.inf)
         options = Certified(gap=target, n_jobs=1)
-        claimed, bound, nodes = _search_parts(smaller, parts, options, budget, none_known, None)
+        claimed, bound, nodes = _search_parts(smaller, parts, options, budget, none_known, None, _solve_by_boxes)
         return claimed.results(smaller, upper_bound=bound, nodes=nodes)
 
     def point_beside(self, centre: FloatArray, rows: NDArray[np.int32], z: FloatArray) -> FloatArray:
@@ -657,7 +721,7 @@ def _parts(centre: FloatArray, radius: FloatArray) -> list[_Region]:
     return found
 
 
-def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _planes_of(problem: Problem) -> _Planes:
     """Return the planes, the scale that each contrast was divided by, and what is decided whatever z is."""
     scale = np.array([_scale(column) for column in problem.contrasts.T])
     rows = np.column_stack([problem.margin, -problem.contrasts / scale, problem.gain, problem.effects])
