@@ -372,7 +372,8 @@ def rows_needed(
         The level.
     one_sided : bool, default=False
         False: either verdict settles it, by :func:`distance_interval` over all pairs. True: only a gap that is shown to
-        be within the tolerance does, by an upper bound nearly as wide as :func:`evenhand.statistics.bounds.exact_upper_bound`.
+        be within the tolerance does, by an upper bound nearly as wide as that of
+        :func:`evenhand.statistics.bounds.exact_upper_bound`.
     random_state : int, Generator or None, default=0
         The seed of the bootstrap.
 

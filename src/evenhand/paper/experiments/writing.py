@@ -7,12 +7,11 @@ import importlib.metadata
 import io
 import json
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evenhand._version import __version__
+from evenhand.versions import versions
 from evenhand.files import whole_or_nothing
 from evenhand.paper.experiments.charts import to_png, to_svg
 from evenhand.paper.experiments.results import Cell, Estimate, Report, Table
@@ -37,7 +36,7 @@ def write(
     about = {
         **facts,
         "note": QUICK if quick else "",
-        "versions": versions(),
+        "versions": every_version(),
         "machine": {"cores": os.cpu_count(), "system": platform.system(), "processor": platform.machine()},
         "notes": list(report.notes),
         "tables": {table.name: {"title": table.title, "rows": _plain(table)} for table in report.tables},
@@ -79,15 +78,17 @@ def table_csv(table: Table) -> str:
     return _csv(heads, rows)
 
 
-def versions() -> dict[str, str]:
+def every_version() -> dict[str, str]:
     """Return the versions of everything that may change a number."""
-    found = {"evenhand": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return versions(*(package for package in _PACKAGES if _is_installed(package)))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _split(table: Table) -> tuple[list[str], list[list[Any]]]:
