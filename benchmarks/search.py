@@ -108,11 +108,9 @@ def known_problem(attribute: str, n: int, criterion: Any, tolerance: float, seed
     groups, codes = np.unique(column[take], return_inverse=True)
     known = np.zeros((n, 2, len(groups)))
     known[np.arange(n), 0, codes], known[np.arange(n), 1, codes] = 1.0 - p_y[take], p_y[take]
-    setting = read_setting(
-        y[take], {"A": column[take]}, p_y[take], {"A": known}, criterion=criterion, evidence="labels",
-        sample_weight=None, costs=None, pos_label=1, groups=None, priors=None, missing="raise",
-    )  # fmt: skip
-    return setting.problem(np.atleast_1d(tolerance))
+    options = Options(criterion=resolve(criterion))
+    read = read_rows(y[take], {"A": column[take]}, p_y[take], {"A": known}, criterion=options.criterion)
+    return Setting.of(read, options).problem(np.atleast_1d(tolerance))
 
 
 def known_groups_figure(n: int = 20_000, draws: int = 20) -> None:

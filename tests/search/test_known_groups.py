@@ -15,12 +15,11 @@ from scipy.optimize import linprog
 
 import evenhand as eh
 from evenhand import _compiled
-from evenhand.learn import read_setting
 from evenhand.search import Certified, NoRule, Problem, certified, known_groups
 from evenhand.search import _known_groups_kernels as kernels
 from evenhand.search.known_groups import Block, blocks_of, forest_of, may_have_blocks
 from oracles import best_by_all_cells, best_by_all_pairs_of_lines
-from problems import KINDS, feasible, random_problem
+from problems import KINDS, feasible, random_problem, setting_of
 
 seeds = st.integers(0, 2**32 - 1)
 SLACK = 1e-12
@@ -67,10 +66,7 @@ def known_problem(seed, *, groups, n, criterion, tolerance=0.2, weighted=False, 
     joint = np.zeros((n, 2, groups))
     joint[np.arange(n), 0, codes], joint[np.arange(n), 1, codes] = 1.0 - p, p
     weight = rng.choice([0.5, 1.0, 3.0], size=n) if weighted else None
-    setting = read_setting(
-        y, {"a": codes}, p, {"a": joint}, criterion=criterion, evidence="labels", sample_weight=weight, costs=None,
-        pos_label=1, groups=None, priors=None, missing="raise",
-    )  # fmt: skip
+    setting = setting_of(y, {"a": codes}, p, {"a": joint}, criterion=criterion, sample_weight=weight)
     return setting.problem(np.atleast_1d(tolerance)), codes, p
 
 

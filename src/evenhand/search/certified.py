@@ -410,6 +410,7 @@ class _Run:
         self.upper_bound = np.full(steps, self.trivial_bound)
         self.turn = max(VISITS_A_TURN, ROWS_A_TURN * len(self.planes)) if k > 2 else VISITS_FOR_A_FACE
         self.nodes = 0
+        self.gave_up = False
         self.counter = itertools.count()
 
     def start(self) -> None:
@@ -428,6 +429,10 @@ class _Run:
         queue = self._first_boxes()
         if self.problem.dimension > 2 and self.budget.visits > 0.0:
             self._search(queue, self.budget.at_most(VISITS_AT_ONCE))
+            if self.gave_up:
+                # A small problem where planes meet was too much for the first look: look again, at everything.
+                queue = self._first_boxes()
+                self.known.left_behind[:] = -np.inf
             if queue:
                 self.budget.stop(None)
                 self.start()
@@ -451,7 +456,7 @@ class _Run:
                 known = [self.known.copy() for _ in chosen]
                 nodes = max(1, int(min(2**40, budget.nodes) // max(1, len(chosen))))
                 visits = int(max(1.0, min(self.turn, budget.visits / max(1, len(chosen)))))
-                most = max(1.0, self.budget.visits / max(1, len(chosen)))
+                most = max(1.0, budget.visits / max(1, len(chosen)))
                 for stack in stacks:
                     stack.spent[:] = 0.0
                 if len(stacks) == 1:
@@ -667,7 +672,9 @@ class _Stack:
         for number, (start, stop) in enumerate(itertools.pairwise(ends)):
             rows, sums, bound = self.met_rows[start:stop].copy(), self.met_sums[number], self.met_bound[number]
             allowed = 2 ** int(np.log2(max(1.0, min(VISITS_A_MEETING, most - spent))))
-            if (bound <= known.utility + target).all() or allowed < VISITS_TO_PREPARE_A_MEETING:
+            hopeful = (bound > known.utility + target).any()
+            if not hopeful or allowed < VISITS_TO_PREPARE_A_MEETING:
+                self.run.gave_up |= bool(hopeful)
                 known.left_behind = np.maximum(known.left_behind, np.where(bound > known.utility, bound, -np.inf))
                 continue
             key = rows.tobytes() + sums.tobytes() + str(allowed).encode()
@@ -685,6 +692,7 @@ class _Stack:
                 if isinstance(found, Solution) and found.utility > known.utility[step] + _kernels.RESOLUTION:
                     self.run.offer(known, self.run.point_beside(self.met_centre[number], rows, np.array(found.z)))
                 if upper > known.utility[step]:
+                    self.run.gave_up |= allowed < VISITS_A_MEETING and bool(upper > known.utility[step] + target)
                     known.left_behind[step] = max(known.left_behind[step], upper)
         self.met[0] = 0
         return spent

@@ -7,15 +7,16 @@ import importlib.metadata
 import io
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evenhand.versions import versions
 from evenhand.files import whole_or_nothing
 from evenhand.paper.experiments.charts import to_png, to_svg
 from evenhand.paper.experiments.results import Cell, Estimate, Report, Table
 from evenhand.paper.experiments.running import Record
+from evenhand.versions import versions
 
 QUICK = "QUICK RUN: few rows, few epochs. It shows that everything runs; its numbers mean nothing."
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "skorch", "transformers", "fairlearn", "altair")
