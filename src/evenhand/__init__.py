@@ -9,7 +9,8 @@ from evenhand._version import __version__
 
 if TYPE_CHECKING:
     from evenhand import datasets, io, metrics, search
-    from evenhand.auditing.audit import Audit, audit
+    from evenhand.auditing.audit import audit
+    from evenhand.auditing.findings import Audit
     from evenhand.errors import EvenhandError, EvenhandWarning, InfeasibleError, InputError, RuleFormatError
     from evenhand.estimator.classifier import FairClassifier
     from evenhand.rules.criteria import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 # Where each public name is defined. Names are imported on first use, so that the command line starts quickly.
 _HOMES = {
-    "Audit": "auditing.audit",
+    "Audit": "auditing.findings",
     "Certified": "search",
     "Criterion": "rules.criteria",
     "DemographicParity": "rules.criteria",

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.auditing.audit import Audit, Estimate, audit
+from evenhand.auditing.audit import audit
+from evenhand.auditing.findings import Audit, Estimate
 from evenhand.inputs import FloatArray
 from evenhand.paper.datasets import Dataset, load_adult
 from evenhand.paper.datasets.adult import LABEL, SHA256

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from evenhand.text import short_name
 
 if TYPE_CHECKING:
-    from evenhand.auditing.audit import AttributeAudit, Audit, Estimate, Shortage
+    from evenhand.auditing.findings import AttributeAudit, Audit, Estimate, Shortage
 
 
 def lines(found: Audit) -> Iterable[str]:
