@@ -15,6 +15,8 @@ from evenhand.errors import InputError
 
 _PLAIN = (str, bytes, bool, int, float, complex, type(None), list, tuple, dict, set, np.generic)
 
+Seed = int | np.random.RandomState | np.random.Generator | None
+
 
 def shown(value: object) -> str:
     """Return a value as an error message shows it: short, on one line, whatever it is."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import NarwhalsError
+from narwhals.typing import IntoDataFrame, IntoSeries
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_choice, check_label, is_missing, shown
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 Missing = Literal["raise", "ignore"]
 FloatArray = NDArray[np.float64]
+# One column, or several: an array, a Series, a frame of any library, or columns by name.
+SensitiveFeatures = ArrayLike | IntoSeries | IntoDataFrame | Mapping[Any, Any]
+# p(A|x) or p(Y, A|x): an array or a frame, or one for each attribute.
+GroupProbabilities = ArrayLike | IntoDataFrame | Mapping[Any, Any]
 DEFAULT_ATTRIBUTE = "group"
 MOST_GROUPS = 200
 MANY_GROUPS = 20
@@ -211,7 +216,7 @@ def _factorize_sortable(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDAr
 
 
 def read_sensitive(
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     n_rows: int,
     *,
     missing: Missing = "raise",
@@ -270,7 +275,7 @@ def check_group_count(n_groups: int, n_rows: int, what: str) -> None:
         )
 
 
-def named_columns(sensitive_features: Any) -> dict[str, Any]:
+def named_columns(sensitive_features: SensitiveFeatures | None) -> dict[str, Any]:
     """Return the columns of sensitive features by name; an unnamed one is called ``"group"``."""
     if sensitive_features is None:
         raise InputError("sensitive_features is None: pass each row's group, as an array, Series, frame or dict.")
@@ -299,7 +304,7 @@ def _by_name(columns: Mapping[Any, Any]) -> dict[str, Any]:
     return named
 
 
-def is_named(sensitive_features: Any) -> bool:
+def is_named(sensitive_features: SensitiveFeatures | None) -> bool:
     """Tell whether a container of sensitive columns says what they are: a dict, a frame, a Series with a name."""
     native = as_native(sensitive_features, "sensitive_features", allow_series=True)
     if isinstance(native, nw.Series):

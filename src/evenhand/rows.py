@@ -15,7 +15,9 @@ from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,
     FloatArray,
+    GroupProbabilities,
     Missing,
+    SensitiveFeatures,
     as_float_array,
     cross_attributes,
     read_labels,
@@ -123,9 +125,9 @@ def _column(values: Sequence[Hashable], codes: NDArray[np.intp]) -> NDArray[Any]
 
 def read_rows(
     y: Any,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     p_y: Any,
-    p_group: Any,
+    p_group: GroupProbabilities | None,
     *,
     criterion: Criterion,
     sample_weight: Any = None,
@@ -167,7 +169,7 @@ def read_rows(
     return with_group_probabilities(rows, p_group, criterion)
 
 
-def with_group_probabilities(rows: Rows, p_group: Any, criterion: Criterion) -> Rows:
+def with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, criterion: Criterion) -> Rows:
     """Return rows with the probabilities of the groups that a criterion compares, crossed ones included.
 
     Warns where the scores look like decisions, or the columns of the groups like swapped ones.
@@ -207,7 +209,10 @@ def _read_labels(
 
 
 def _members(
-    attributes: Mapping[AttributeKey, Attribute], groups: Any, p_group: Any, crossed: Sequence[Intersection]
+    attributes: Mapping[AttributeKey, Attribute],
+    groups: Any,
+    p_group: GroupProbabilities | None,
+    crossed: Sequence[Intersection],
 ) -> dict[AttributeKey, tuple[Hashable, ...]]:
     """Return the groups of each attribute: those that occur, those that were given, or as many as p_group has."""
     if attributes:

@@ -35,6 +35,7 @@ from evenhand.inputs import (
     Attribute,
     FloatArray,
     Missing,
+    SensitiveFeatures,
     as_column,
     factorize,
     read_probabilities,
@@ -87,7 +88,7 @@ _RATE_LABELS = {"selection_rate": None, "true_positive_rate": 1, "false_positive
 def audit(
     y: Any,
     decisions_or_scores: Any,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     *,
     criterion: str | Criterion | None = None,
     tolerance: float = 0.05,

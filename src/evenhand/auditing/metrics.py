@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from evenhand.arguments import check_choice, shown
 from evenhand.auditing.tally import RATES, rates_of, read_decisions, tabulate
 from evenhand.errors import EvenhandWarning, InputError
-from evenhand.inputs import DROP_MISSING, FloatArray, as_column, cross, read_sensitive, read_weights
+from evenhand.inputs import DROP_MISSING, FloatArray, SensitiveFeatures, as_column, cross, read_sensitive, read_weights
 from evenhand.plausibility import check_same_index
 
 Method = Literal["between_groups", "to_overall"]
@@ -106,7 +106,11 @@ def _check_method(method: str) -> str:
 
 
 def _table(
-    y_true: Any, y_pred: Any, sensitive_features: Any, sample_weight: ArrayLike | None, pos_label: Hashable
+    y_true: ArrayLike | None,
+    y_pred: ArrayLike,
+    sensitive_features: SensitiveFeatures | None,
+    sample_weight: ArrayLike | None,
+    pos_label: Hashable,
 ) -> _Table:
     check_same_index(
         {
@@ -123,7 +127,7 @@ def _table(
     return _Table(groups, tabulate(codes, len(groups), positive, decided, weights))
 
 
-def _ignored_labels(y_true: Any, y_pred: Any) -> None:
+def _ignored_labels(y_true: ArrayLike, y_pred: ArrayLike) -> None:
     """Check the only thing that matters about labels which a selection rate does not look at."""
     if y_true is None:
         return
@@ -191,10 +195,10 @@ def _shown(rate: float) -> str:
 
 
 def group_rates(
-    y_true: Any,
-    y_pred: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     *,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     sample_weight: ArrayLike | None = None,
     pos_label: Hashable = 1,
 ) -> GroupRates:
@@ -235,7 +239,7 @@ def group_rates(
 
 
 def selection_rate(
-    y_true: Any, y_pred: Any, *, pos_label: Hashable = 1, sample_weight: ArrayLike | None = None
+    y_true: ArrayLike, y_pred: ArrayLike, *, pos_label: Hashable = 1, sample_weight: ArrayLike | None = None
 ) -> float:
     """Return the share of positive decisions; ``y_true`` is not looked at and may be None.
 
@@ -249,7 +253,9 @@ def selection_rate(
     return _overall("selection_rate", None, y_pred, sample_weight, pos_label)
 
 
-def _overall(rate: str, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None, pos_label: Hashable) -> float:
+def _overall(
+    rate: str, y_true: ArrayLike | None, y_pred: ArrayLike, sample_weight: ArrayLike | None, pos_label: Hashable
+) -> float:
     check_same_index({"y_true": y_true, "y_pred": y_pred, "sample_weight": sample_weight})
     positive, decided = read_decisions(y_true, y_pred, pos_label)
     weights = None if sample_weight is None else read_weights(sample_weight, len(decided))
@@ -261,14 +267,16 @@ class _Rate(Protocol):
     __name__: str
 
     def __call__(
-        self, y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
+        self, y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
     ) -> float: ...
 
 
 def _rate(rate: str, summary: str, example: float) -> _Rate:
     """Return the function that computes a rate over all rows."""
 
-    def compute(y_true: Any, y_pred: Any, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1) -> float:
+    def compute(
+        y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None, pos_label: Hashable = 1
+    ) -> float:
         return _overall(rate, y_true, y_pred, sample_weight, pos_label)
 
     compute.__name__ = compute.__qualname__ = rate
@@ -294,10 +302,10 @@ class _Compared(Protocol):
 
     def __call__(
         self,
-        y_true: Any,
-        y_pred: Any,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
         *,
-        sensitive_features: Any,
+        sensitive_features: SensitiveFeatures | None,
         method: Method = "between_groups",
         sample_weight: ArrayLike | None = None,
         pos_label: Hashable = 1,
@@ -345,10 +353,10 @@ def _compared(name: str, rate: str, kind: Literal["difference", "ratio"], exampl
     unlabelled = rate == "selection_rate"
 
     def compare(
-        y_true: Any,
-        y_pred: Any,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
         *,
-        sensitive_features: Any,
+        sensitive_features: SensitiveFeatures | None,
         method: Method = "between_groups",
         sample_weight: ArrayLike | None = None,
         pos_label: Hashable = 1,
@@ -396,10 +404,10 @@ zero_one_loss_ratio = _compared("zero_one_loss_ratio", "zero_one_loss", "ratio",
 
 
 def equalized_odds_difference(
-    y_true: Any,
-    y_pred: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     *,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     method: Method = "between_groups",
     sample_weight: ArrayLike | None = None,
     agg: Aggregate = "worst_case",
@@ -435,10 +443,10 @@ def equalized_odds_difference(
 
 
 def equalized_odds_ratio(
-    y_true: Any,
-    y_pred: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     *,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     method: Method = "between_groups",
     sample_weight: ArrayLike | None = None,
     agg: Aggregate = "worst_case",
@@ -481,10 +489,10 @@ def _check_aggregate(agg: str) -> None:
 
 
 def accuracy_score_group_min(
-    y_true: Any,
-    y_pred: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     *,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     sample_weight: ArrayLike | None = None,
     pos_label: Hashable = 1,
 ) -> float:
@@ -501,10 +509,10 @@ def accuracy_score_group_min(
 
 
 def zero_one_loss_group_max(
-    y_true: Any,
-    y_pred: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
     *,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     sample_weight: ArrayLike | None = None,
     pos_label: Hashable = 1,
 ) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_label
 from evenhand.errors import InputError
@@ -56,7 +56,7 @@ def tabulate(
 
 
 def read_decisions(
-    y_true: Any, y_pred: Any, pos_label: Hashable, names: tuple[str, str] = ("y_true", "y_pred")
+    y_true: ArrayLike | None, y_pred: ArrayLike, pos_label: Hashable, names: tuple[str, str] = ("y_true", "y_pred")
 ) -> tuple[BoolArray | None, BoolArray]:
     """Return whether each label and each decision is the positive one; the first is None without labels.
 

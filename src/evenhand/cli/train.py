@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evenhand import io, tables
+from evenhand.arguments import Seed
 from evenhand.cli import output as out
 from evenhand.cli.columns import read_truth
 from evenhand.cli.features import Features
@@ -80,7 +81,7 @@ def train(
     )
 
 
-def _model(features: Features, seed: int) -> Any:
+def _model(features: Features, seed: Seed) -> Any:
     from sklearn.compose import make_column_transformer
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.pipeline import make_pipeline

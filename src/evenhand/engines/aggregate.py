@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from evenhand.arguments import Seed
 from evenhand.engines.aggregate_file import load, save
 from evenhand.engines.cells import CountedCells
 from evenhand.engines.learning import ErrorBound, error_bound, learn_from_cells
@@ -54,7 +55,7 @@ class Aggregate(CountedCells):
         priors: Any = None,
         missing: Missing = "raise",
         provable: bool = False,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> Rule:
         """Learn the most accurate rule that meets a criterion on the cells' midpoints.
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from evenhand import tables
-from evenhand.arguments import check_label, check_text, is_missing, shown
+from evenhand.arguments import Seed, check_label, check_text, is_missing, shown
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, check_level
 from evenhand.engines.learning import learn_from_cells, learn_with_recount, warn_if_coarse
@@ -67,7 +67,7 @@ class Learning(Size, total=False):
     costs: Any
     priors: Any
     missing: Missing
-    random_state: Any
+    random_state: Seed
 
 
 class Source(Protocol):
@@ -214,7 +214,7 @@ def learn_source(
     costs: Any = None,
     priors: Any = None,
     missing: Missing = "raise",
-    random_state: Any = None,
+    random_state: Seed = None,
     level: int = FINEST,
     max_cells: int = MAX_CELLS,
 ) -> Rule:

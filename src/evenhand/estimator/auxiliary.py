@@ -23,6 +23,7 @@ from evenhand.inputs import (
     DEFAULT_ATTRIBUTE,
     Attribute,
     FloatArray,
+    SensitiveFeatures,
     cross_attributes,
     is_named,
     named_columns,
@@ -204,7 +205,7 @@ def _flat(pairs: list[tuple[Hashable, Hashable]]) -> list[tuple[Hashable, ...]]:
 def known_groups(
     targets: Mapping[AttributeKey, Target],
     groups: Groups,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     n_rows: int,
 ) -> dict[AttributeKey, NDArray[np.intp]]:
     """Return each new row's group in each target, among the groups that were seen in fit."""

@@ -17,7 +17,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand._compat import HasMethods, Interval, RealNotInt, StrOptions, num_samples, routing_enabled, validated
-from evenhand.arguments import shown
+from evenhand.arguments import Seed, shown
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.estimator import crossfit
 from evenhand.estimator.auxiliary import (
@@ -34,7 +34,7 @@ from evenhand.estimator.diagnostics import Diagnostics, diagnose
 from evenhand.estimator.heldout import HeldOut
 from evenhand.estimator.recalibration import Recalibration
 from evenhand.estimator.sample import RowNumbers, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
-from evenhand.inputs import FloatArray, factorize, read_weights
+from evenhand.inputs import FloatArray, SensitiveFeatures, factorize, read_weights
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules.confidence import (
     CERTIFYING_SHARE_WITH_MODELS,
@@ -200,7 +200,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         sensitive_columns: Any = None,
         drop_sensitive: bool = True,
         pos_label: Hashable | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -224,7 +224,12 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     @validated
     def fit(
-        self, X: Any, y: ArrayLike, *, sensitive_features: Any = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        sensitive_features: SensitiveFeatures | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Train the models and learn the rule.
 
@@ -433,7 +438,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         other.rule_ = other._learn()
         return other
 
-    def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> NDArray[Any]:
         """Return the fair decision of each row, as a label.
 
         Parameters
@@ -450,7 +455,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         positive = self._margin(X, sensitive_features) > 0.0
         return self.classes_[np.where(positive, self._models.positive_index, 1 - self._models.positive_index)]
 
-    def decision_function(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
+    def decision_function(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
         """Return the fair margin of each row: above 0 iff ``predict`` gives ``classes_[1]``.
 
         See :meth:`predict` for the parameters.
@@ -469,18 +474,23 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_is_fitted(self, "rule_")
         return class_probabilities(self.estimator_, self._features(X), self.classes_)
 
-    def bias_scores(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
+    def bias_scores(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`predict` for the parameters."""
         p_y, p_group = self._probabilities(X, sensitive_features)
         return self.rule_.bias_scores(p_y, p_group)
 
-    def explain(self, X: Any, *, sensitive_features: Any = None) -> list[Receipt]:
+    def explain(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> list[Receipt]:
         """Return a receipt for each row: what spoke for which decision. Parameters as in :meth:`predict`."""
         p_y, p_group = self._probabilities(X, sensitive_features)
         return self.rule_.explain(p_y, p_group)
 
     def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, *, sensitive_features: Any = None
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        sensitive_features: SensitiveFeatures | None = None,
     ) -> float:
         """Return the accuracy of the fair decisions.
 
@@ -508,12 +518,12 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         weights = None if sample_weight is None else read_weights(sample_weight, len(codes))
         return float(np.average(codes == place[positive.astype(np.intp)], weights=weights))
 
-    def _margin(self, X: Any, sensitive_features: Any) -> FloatArray:
+    def _margin(self, X: Any, sensitive_features: SensitiveFeatures | None) -> FloatArray:
         p_y, p_group = self._probabilities(X, sensitive_features)
         return self.rule_.decision_function(p_y, p_group)
 
     def probabilities(
-        self, X: Any, *, sensitive_features: Any = None
+        self, X: Any, *, sensitive_features: SensitiveFeatures | None = None
     ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         """Return (p_y, p_group) exactly as the rule sees them, recalibration included.
 
@@ -532,7 +542,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         return self._probabilities(X, sensitive_features)
 
-    def _probabilities(self, X: Any, sensitive_features: Any) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
+    def _probabilities(
+        self, X: Any, sensitive_features: SensitiveFeatures | None
+    ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         check_is_fitted(self, "rule_")
         return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
 
@@ -540,7 +552,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_not_lazy(X)
         return X if self._columns is None or not self.drop_sensitive else self._columns.drop(X)
 
-    def _find_columns(self, X: Any, sensitive_features: Any) -> SensitiveColumns | None:
+    def _find_columns(self, X: Any, sensitive_features: SensitiveFeatures | None) -> SensitiveColumns | None:
         if self.sensitive_columns is not None:
             if sensitive_features is not None:
                 raise InputError("Give sensitive_features to fit, or sensitive_columns to the constructor, not both.")
@@ -552,7 +564,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             )
         return None
 
-    def _known_groups(self, X: Any, sensitive_features: Any) -> dict[AttributeKey, NDArray[np.intp]]:
+    def _known_groups(
+        self, X: Any, sensitive_features: SensitiveFeatures | None
+    ) -> dict[AttributeKey, NDArray[np.intp]]:
         """Return each row's group in each needed attribute, where the decisions use it."""
         if not self.sensitive_at_predict:
             if sensitive_features is not None:

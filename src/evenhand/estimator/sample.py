@@ -20,6 +20,7 @@ from evenhand.errors import InputError
 from evenhand.inputs import (
     DROP_MISSING,
     Attribute,
+    SensitiveFeatures,
     as_column,
     as_list,
     as_native,
@@ -64,7 +65,9 @@ class Sample:
         return np.arange(len(self)) if weight is None else np.flatnonzero(weight > 0.0)
 
 
-def read_sample(X: Any, y: Any, attributes: Mapping[str, Any], weight: Any, pos_label: Hashable | None) -> Sample:
+def read_sample(
+    X: Any, y: Any, attributes: SensitiveFeatures | None, weight: Any, pos_label: Hashable | None
+) -> Sample:
     """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
     check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
     n = num_samples(X)
@@ -142,7 +145,9 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
     return int(values.index(pos_label))
 
 
-def read_attributes(sensitive_features: Any, counts: NDArray[np.bool_]) -> dict[AttributeKey, Attribute]:
+def read_attributes(
+    sensitive_features: SensitiveFeatures | None, counts: NDArray[np.bool_]
+) -> dict[AttributeKey, Attribute]:
     """Return the sensitive attributes by name; a row that counts and whose group is not known is an error.
 
     The groups are those of the rows that count: the code of a group that only other rows have is -1.

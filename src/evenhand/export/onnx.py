@@ -23,7 +23,7 @@ from evenhand.estimator.classifier import FairClassifier
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_models import ModelGraph, has_boosting
 from evenhand.files import whole_or_nothing
-from evenhand.inputs import FloatArray, read_probabilities
+from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
 from evenhand.rules.criteria import AttributeKey, display_names
 from evenhand.rules.rule import Rule, check_rule, class_array
 
@@ -49,7 +49,7 @@ class Agreement:
 
 
 def rule_to_onnx(
-    rule: Rule, path: str | os.PathLike[str], *, p_y: ArrayLike | None = None, p_group: Any = None
+    rule: Rule, path: str | os.PathLike[str], *, p_y: ArrayLike | None = None, p_group: GroupProbabilities | None = None
 ) -> Agreement:
     """Write a rule as an ONNX file: probabilities in, label and fair margin out.
 
@@ -182,7 +182,9 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     return _check_and_write(model, graph.feeds(X), ordered, margin, PROBABILITY_SLACK * scale, path)
 
 
-def _given_columns(rule: Rule, p_y: ArrayLike, p_group: Any) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
+def _given_columns(
+    rule: Rule, p_y: ArrayLike, p_group: GroupProbabilities | None
+) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
     """Return the probabilities of the label, and those of the groups by attribute."""
     p = read_probabilities(p_y, "p_y", shape=(None,))
     columns = rule._read(p, p_group)

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arguments import check_text, shown
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
+from evenhand.inputs import GroupProbabilities, SensitiveFeatures
 from evenhand.report.summarize import summarize
 from evenhand.rules.criteria import display_names
 from evenhand.rules.rule import Rule, check_rule
@@ -31,7 +32,7 @@ def model_card(
     fair: FairClassifier,
     X: Any = None,
     y: ArrayLike | None = None,
-    sensitive_features: Any = None,
+    sensitive_features: SensitiveFeatures | None = None,
     *,
     sample_weight: ArrayLike | None = None,
     title: str = "Model card",
@@ -118,9 +119,9 @@ def model_card(
 def rule_card(
     rule: Rule,
     y: ArrayLike | None,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     p_y: ArrayLike,
-    p_group: Any = None,
+    p_group: GroupProbabilities | None = None,
     *,
     title: str = "Model card",
     purpose: str | None = None,

@@ -17,7 +17,9 @@ from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,
     FloatArray,
+    GroupProbabilities,
     Missing,
+    SensitiveFeatures,
     as_column,
     group_texts,
     joined,
@@ -47,9 +49,9 @@ _RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accura
 
 def summarize(
     y: ArrayLike | None,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     p_y: ArrayLike,
-    p_group: Any = None,
+    p_group: GroupProbabilities | None = None,
     rules: Frontier | Rule | None = None,
     *,
     criterion: str | Criterion | None = None,
@@ -253,7 +255,7 @@ def _read_decisions(
     return positive, classes, None if scored else read_decided(y, p_y, threshold, pos_label)[1]
 
 
-def _with_group_probabilities(rows: Rows, p_group: Any, rule: Rule | None) -> Rows:
+def _with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, rule: Rule | None) -> Rows:
     """Return rows with p(A | x) or p(Y, A | x) of the attributes that have them, in the order of a rule's groups."""
     if p_group is None:
         return rows

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenhand.arguments import shown
+from evenhand.arguments import Seed, shown
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.inputs import FloatArray, Missing, as_list
+from evenhand.inputs import FloatArray, GroupProbabilities, Missing, SensitiveFeatures, as_list
 from evenhand.rows import Rows, read_rows
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
@@ -120,9 +120,9 @@ class Frontier:
 
 def frontier(
     y: ArrayLike | None,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     p_y: ArrayLike,
-    p_group: Any,
+    p_group: GroupProbabilities | None,
     *,
     criterion: str | Criterion = "demographic_parity",
     tolerances: Sequence[float] | None = None,
@@ -134,7 +134,7 @@ def frontier(
     groups: Any = None,
     priors: Any = None,
     missing: Missing = "raise",
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Frontier:
     """Return the best rule at each tolerance, all from one search.
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from evenhand.arguments import Seed
 from evenhand.errors import InputError
-from evenhand.inputs import Missing
+from evenhand.inputs import GroupProbabilities, Missing, SensitiveFeatures
 from evenhand.rows import read_rows
 from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
@@ -22,9 +23,9 @@ from evenhand.search import Search
 
 def learn_rule(
     y: ArrayLike | None,
-    sensitive_features: Any,
+    sensitive_features: SensitiveFeatures | None,
     p_y: ArrayLike,
-    p_group: Any,
+    p_group: GroupProbabilities | None,
     *,
     criterion: str | Criterion = "demographic_parity",
     tolerance: float = 0.05,
@@ -37,7 +38,7 @@ def learn_rule(
     groups: Any = None,
     priors: Any = None,
     missing: Missing = "raise",
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Rule:
     """Learn the most accurate decision rule that meets a fairness criterion.
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, as_float_array, read_probabilities
+from evenhand.inputs import FloatArray, GroupProbabilities, as_float_array, read_probabilities
 from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import AttributeKey, Criterion, Event, Groups, check_tolerance, resolve, write_out
 from evenhand.rules.sql import to_sql
@@ -263,7 +263,7 @@ class Rule:
             array.reshape(-1)[scores.event_columns(event, self.groups, joint=array.ndim == 2)] += amount
         return LinearForm(float(intercept), false_negative + false_positive, columns)
 
-    def decision_function(self, p_y: ArrayLike, p_group: Any = None) -> FloatArray:
+    def decision_function(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
         """Return the fair margin of each row: the decision is positive iff it is above 0.
 
         Parameters
@@ -311,19 +311,19 @@ class Rule:
             found = list(pool.map(lambda start: part(start, min(start + ROWS_A_THREAD, len(p))), starts))
         return next((bad for bad in found if bad >= 0), -1)
 
-    def decide(self, p_y: ArrayLike, p_group: Any = None) -> NDArray[Any]:
+    def decide(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> NDArray[Any]:
         """Return the decision of each row, as a label. See :meth:`decision_function` for the parameters."""
         positive = self.decision_function(p_y, p_group) > 0.0
         if self.classes == (0, 1) and all(type(label) is int for label in self.classes):
             return positive.astype(np.int64)
         return class_array(self.classes)[positive.astype(np.intp)]
 
-    def bias_scores(self, p_y: ArrayLike, p_group: Any = None) -> FloatArray:
+    def bias_scores(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`decision_function`."""
         margins, contrasts = self._margin_and_contrasts(p_y, p_group)
         return scores.bias_scores(margins, contrasts)
 
-    def explain(self, p_y: ArrayLike, p_group: Any = None) -> list[Receipt]:
+    def explain(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> list[Receipt]:
         """Return a receipt for each row: what spoke for which decision. See :meth:`decision_function`."""
         margins, contrasts = self._margin_and_contrasts(p_y, p_group)
         fair = self.decision_function(p_y, p_group)
@@ -355,7 +355,9 @@ class Rule:
         """Return the rule that :meth:`to_json` wrote. Everything is checked, nothing is executed."""
         return rule_json.read(text, Rule, Term)
 
-    def to_sql(self, *, p_y: str, p_group: Any, dialect: str = "ansi", output: Any = "decision") -> str:
+    def to_sql(
+        self, *, p_y: str, p_group: GroupProbabilities | None, dialect: str = "ansi", output: Any = "decision"
+    ) -> str:
         """Return the rule as one SQL expression over the columns that hold the probabilities.
 
         Parameters
@@ -383,7 +385,9 @@ class Rule:
         """
         return to_sql(self, p_y=p_y, p_group=p_group, dialect=dialect, output=output)
 
-    def _margin_and_contrasts(self, p_y: ArrayLike, p_group: Any) -> tuple[FloatArray, FloatArray]:
+    def _margin_and_contrasts(
+        self, p_y: ArrayLike, p_group: GroupProbabilities | None
+    ) -> tuple[FloatArray, FloatArray]:
         p = read_probabilities(p_y, "p_y", shape=(None,))
         columns = self._read(p, p_group)
         posteriors = scores.posteriors(self.events, self.groups, columns, len(p))
@@ -393,7 +397,7 @@ class Rule:
     def _needed_groups(self) -> Groups:
         return {name: self.groups[name] for name in self.attributes}
 
-    def _read(self, p_y: ArrayLike, p_group: Any) -> dict[AttributeKey, FloatArray]:
+    def _read(self, p_y: ArrayLike, p_group: GroupProbabilities | None) -> dict[AttributeKey, FloatArray]:
         p = read_probabilities(p_y, "p_y", shape=(None,))
         groups = self._needed_groups()
         if not groups:
@@ -434,7 +438,9 @@ def _check_kinds(rule: Rule) -> None:
         raise InputError(f"solution must be a Solution or None; got {shown(rule.solution)}.")
 
 
-def _plain_columns(p_group: Any, groups: Groups, n_rows: int) -> dict[AttributeKey, FloatArray] | None:
+def _plain_columns(
+    p_group: GroupProbabilities | None, groups: Groups, n_rows: int
+) -> dict[AttributeKey, FloatArray] | None:
     """Return the arrays as they are where they are plainly right, so that large input is read only once."""
     given = p_group if isinstance(p_group, Mapping) else dict.fromkeys(groups, p_group) if len(groups) == 1 else {}
     found = {}

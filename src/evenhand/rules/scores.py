@@ -15,7 +15,14 @@ import numpy as np
 
 from evenhand.arguments import is_number, shown
 from evenhand.errors import InputError
-from evenhand.inputs import DEFAULT_ATTRIBUTE, FloatArray, columns_in_order, read_members, read_probabilities
+from evenhand.inputs import (
+    DEFAULT_ATTRIBUTE,
+    FloatArray,
+    GroupProbabilities,
+    columns_in_order,
+    read_members,
+    read_probabilities,
+)
 from evenhand.rules.criteria import AttributeKey, Event, Groups, Intersection
 
 SUM_SLACK = 1e-3
@@ -68,7 +75,12 @@ def flat(array: FloatArray) -> FloatArray:
 
 
 def read_group_probabilities(
-    p_group: Any, groups: Groups, n_rows: int, *, known: Iterable[AttributeKey] = (), what: str = "p_group"
+    p_group: GroupProbabilities | None,
+    groups: Groups,
+    n_rows: int,
+    *,
+    known: Iterable[AttributeKey] = (),
+    what: str = "p_group",
 ) -> dict[AttributeKey, FloatArray]:
     """Return p(A|x) of shape (n, G), or p(Y,A|x) of shape (n, 2, G), for each attribute of ``groups``.
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.arguments import check_choice, check_seed, shown
+from evenhand.arguments import Seed, check_choice, check_seed, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, Missing
 from evenhand.rows import Rows, needed_attributes
@@ -47,7 +47,7 @@ class Options:
     costs: Costs = (1.0, 1.0)
     priors: Any = None
     missing: Missing = "raise"
-    random_state: Any = None
+    random_state: Seed = None
 
     def __post_init__(self) -> None:
         check_choice(self.evidence, "evidence", ("labels", "model", "both"))

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 
 from evenhand.errors import InputError
-from evenhand.inputs import DROP_MISSING, read_sensitive
+from evenhand.inputs import DROP_MISSING, SensitiveFeatures, read_sensitive
 from evenhand.paper.models._labels import read_targets
 from evenhand.plausibility import check_same_index
 from evenhand.rules.criteria import Criterion, resolve
@@ -28,7 +28,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     needs_sensitive_at_predict: ClassVar[bool] = False
     paper: ClassVar[str]
 
-    def _read(self, y: Any, sensitive_features: Any) -> tuple[Codes, Codes]:
+    def _read(self, y: Any, sensitive_features: SensitiveFeatures | None) -> tuple[Codes, Codes]:
         """Set ``classes_`` and ``groups_``; return each row's label (1: positive) and group as codes."""
         check_same_index({"y": y, "sensitive_features": sensitive_features})
         targets = read_targets(y, _length(y))
@@ -42,7 +42,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"there is only the group {self.groups_[0]!r}: two are needed to compare.")
         return labels, groups
 
-    def _encode_groups(self, sensitive_features: Any, n_rows: int) -> Codes:
+    def _encode_groups(self, sensitive_features: SensitiveFeatures | None, n_rows: int) -> Codes:
         """Return the groups' codes at prediction time."""
         if sensitive_features is None:
             raise InputError(
@@ -55,7 +55,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: Any,
         y: Any,
         *,
-        sensitive_features: Any = None,
+        sensitive_features: SensitiveFeatures | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> float:
         """Return the accuracy."""
@@ -103,7 +103,7 @@ def _length(y: Any) -> int:
 
 
 def _read_groups(
-    sensitive_features: Any, n_rows: int, groups: tuple[Hashable, ...] | None = None
+    sensitive_features: SensitiveFeatures | None, n_rows: int, groups: tuple[Hashable, ...] | None = None
 ) -> tuple[tuple[Hashable, ...], Codes]:
     attributes = read_sensitive(sensitive_features, n_rows, groups=groups, remedy=DROP_MISSING)
     if len(attributes) != 1:

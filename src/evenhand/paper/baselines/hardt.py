@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from evenhand.arguments import Seed
 from evenhand.errors import InputError
+from evenhand.inputs import SensitiveFeatures
 from evenhand.paper.baselines._base import FloatArray, ScoreBaseline, parity_labels, quiet_fairlearn
 from evenhand.rules.criteria import Criterion, check_tolerance
 
@@ -95,7 +97,7 @@ class GroupThresholds(ScoreBaseline):
         criterion: str | Criterion = "equalized_odds",
         tolerance: float = 0.0,
         grid_size: int = 1000,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.estimator = estimator
         self.criterion = criterion
@@ -103,7 +105,7 @@ class GroupThresholds(ScoreBaseline):
         self.grid_size = grid_size
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> GroupThresholds:
+    def fit(self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None) -> GroupThresholds:
         """Fit the base model unless it is frozen, and find each group's thresholds on the same rows.
 
         Parameters
@@ -135,7 +137,7 @@ class GroupThresholds(ScoreBaseline):
             self.optimizer_ = optimizer.fit(scores[:, None], labels, sensitive_features=groups)
         return self
 
-    def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
+    def predict_proba(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
         """Return the probability of each decision: 0 or 1 but where the thresholds are random."""
         check_is_fitted(self)
         scores = self._scores(X)
@@ -144,7 +146,7 @@ class GroupThresholds(ScoreBaseline):
             mass: FloatArray = self.optimizer_._pmf_predict(scores[:, None], sensitive_features=groups)
         return mass
 
-    def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> NDArray[Any]:
         """Return the decisions, random where the thresholds are."""
         check_is_fitted(self)
         scores = self._scores(X)

@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from evenhand.arguments import Seed
 from evenhand.errors import InfeasibleError, InputError
+from evenhand.inputs import SensitiveFeatures
 from evenhand.paper.baselines._base import Codes, FloatArray, ScoreBaseline
 from evenhand.rules.criteria import check_tolerance
 
@@ -155,7 +157,7 @@ class WassersteinBarycentre(ScoreBaseline):
         target: str = "mean",
         threshold: float = 0.5,
         spread_ties: bool = False,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.estimator = estimator
         self.strength = strength
@@ -165,7 +167,7 @@ class WassersteinBarycentre(ScoreBaseline):
         self.spread_ties = spread_ties
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> WassersteinBarycentre:
+    def fit(self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None) -> WassersteinBarycentre:
         """Fit the base model unless it is frozen, and learn each group's score distribution on the same rows.
 
         Parameters
@@ -191,7 +193,7 @@ class WassersteinBarycentre(ScoreBaseline):
             self.strength_ = smallest_strength(scores, moved, groups, self.threshold, tolerance)
         return self
 
-    def predict_proba(self, X: Any, *, sensitive_features: Any = None) -> FloatArray:
+    def predict_proba(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
         """Return the moved scores, as the probabilities of the two classes."""
         check_is_fitted(self)
         scores = self._scores(X)
@@ -199,7 +201,7 @@ class WassersteinBarycentre(ScoreBaseline):
         moved = (1.0 - self.strength_) * scores + self.strength_ * self._transport(scores, groups)
         return np.column_stack([1.0 - moved, moved])
 
-    def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> NDArray[Any]:
         """Return the decisions: whether the moved score is above the threshold."""
         moved = self.predict_proba(X, sensitive_features=sensitive_features)[:, 1]
         decided: NDArray[Any] = self.classes_[(moved > self.threshold).astype(np.intp)]

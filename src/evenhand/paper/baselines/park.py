@@ -27,7 +27,9 @@ from torch import Tensor
 from torch.nn import Linear, Module, ReLU, Sequential
 from torch.nn.functional import normalize
 
+from evenhand.arguments import Seed
 from evenhand.errors import InputError
+from evenhand.inputs import SensitiveFeatures
 from evenhand.paper.baselines._base import Baseline, Codes, FloatArray
 from evenhand.paper.baselines._contrastive import ContrastiveLoss, TwoViews
 from evenhand.paper.models._checkpoint import Checkpoint, open_checkpoint
@@ -164,7 +166,7 @@ class FairContrastive(Baseline):
         output_epochs: int = 10,
         output_lr: float = 0.01,
         checkpoint: str | Path | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.network = network
@@ -181,7 +183,7 @@ class FairContrastive(Baseline):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> FairContrastive:
+    def fit(self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None) -> FairContrastive:
         """Train the encoder by the contrastive loss, then the output layer by cross-entropy.
 
         Parameters

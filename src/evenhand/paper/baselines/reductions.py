@@ -26,6 +26,8 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from evenhand.arguments import Seed
+from evenhand.inputs import SensitiveFeatures
 from evenhand.paper.baselines._base import Baseline, FloatArray, parity_labels, quiet_fairlearn
 from evenhand.rules.criteria import Criterion, check_tolerance
 
@@ -90,7 +92,7 @@ class Reductions(Baseline):
         tolerance: float = 0.05,
         eps: float = 0.01,
         max_iter: int = 50,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.estimator = estimator
         self.criterion = criterion
@@ -99,7 +101,7 @@ class Reductions(Baseline):
         self.max_iter = max_iter
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> Reductions:
+    def fit(self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None) -> Reductions:
         """Train the mixture.
 
         Parameters

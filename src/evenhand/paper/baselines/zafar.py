@@ -30,7 +30,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from evenhand.arguments import Seed
 from evenhand.errors import InputError
+from evenhand.inputs import SensitiveFeatures
 from evenhand.paper.baselines._base import Baseline, Codes, FloatArray, parity_labels
 from evenhand.paper.baselines._covariance import ConstrainedNet, Covariance, coefficients, solve_output
 from evenhand.paper.models._checkpoint import open_checkpoint
@@ -106,7 +108,7 @@ class CovarianceBound(Baseline):
         distance: str = "logit",
         penalty: float = 10.0,
         checkpoint: str | Path | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.network = network
@@ -118,7 +120,7 @@ class CovarianceBound(Baseline):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any) -> CovarianceBound:
+    def fit(self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None) -> CovarianceBound:
         """Train the network under the bound.
 
         Parameters

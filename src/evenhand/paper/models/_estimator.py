@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import Module
 
+from evenhand.arguments import Seed
 from evenhand.errors import InputError
 from evenhand.inputs import read_weights
 from evenhand.paper.models._checkpoint import open_checkpoint
@@ -40,7 +41,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     checkpoint: str | Path | None
     save_every: float
     device: str
-    random_state: Any
+    random_state: Seed
     verbose: int
 
     def fit(

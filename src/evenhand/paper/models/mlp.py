@@ -15,6 +15,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 from torch.nn import LeakyReLU, Linear, Module, ModuleList
 
+from evenhand.arguments import Seed
 from evenhand.errors import InputError
 from evenhand.paper.models._data import Inputs, Table
 from evenhand.paper.models._estimator import NetworkClassifier
@@ -122,7 +123,7 @@ class MLP(NetworkClassifier):
         checkpoint: str | Path | None = None,
         save_every: float = 60.0,
         device: str = "cpu",
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.hidden = hidden

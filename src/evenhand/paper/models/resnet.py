@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList
 
+from evenhand.arguments import Seed
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.paper.models._data import Inputs
 from evenhand.paper.models._estimator import NetworkClassifier
@@ -174,7 +175,7 @@ class ResNet18(NetworkClassifier):
         save_every: float = 300.0,
         workers: int = 2,
         device: str = "cpu",
-        random_state: Any = None,
+        random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
         self.weights = weights
