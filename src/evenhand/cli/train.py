@@ -21,6 +21,7 @@ from evenhand.estimator.classifier import FairClassifier
 from evenhand.files import write_text
 from evenhand.io.archive import skops_io
 from evenhand.rules.criteria import write_out
+from evenhand.rules.frontier import frontier_of
 
 if TYPE_CHECKING:
     from evenhand.rows import Rows
@@ -68,13 +69,13 @@ def train(
         table, truth = read_truth(test, columns, found.names, rows.groups)
         p_y, p_group = fair.probabilities(found.matrix(table))
         judged = dataclasses.replace(truth, p_y=p_y, p_group=p_group)
-    moves = write_out(options.criterion, fair.rule_.groups).moves
+    draw = trade_off and confidence is None and write_out(options.criterion, fair.rule_.groups).moves
     return Learned(
         rule=fair.rule_,
         judged=judged,
         file=file,
         tolerance=tolerance,
-        curve=fair.frontier() if trade_off and confidence is None and moves else None,
+        curve=frontier_of(fair.held_out_, options, among=tolerance) if draw else None,
         test=test,
         rows=len(rows),
         fair=fair,

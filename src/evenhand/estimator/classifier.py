@@ -399,7 +399,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def frontier(self) -> Frontier:
         """Return the best rule at each of a ladder of tolerances, from the rows that the rule was learnt from.
 
-        It is searched for in the first call, and kept. The classifier's own tolerance is among them.
+        It is searched for in the first call, and kept.
 
         Returns
         -------
@@ -407,7 +407,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         check_is_fitted(self, "held_out_")
         if "_frontier" not in vars(self):
-            self._frontier = frontier_of(self.held_out_, self._options, among=self.tolerance)
+            self._frontier = frontier_of(self.held_out_, self._options)
         return self._frontier
 
     def with_tolerance(self, tolerance: float) -> Self:
@@ -434,7 +434,6 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         other: Self = clone(self).set_params(tolerance=check_tolerance(tolerance))
         own = self.get_params(deep=False)
         other.__dict__.update({name: value for name, value in vars(self).items() if name not in own})
-        other.__dict__.pop("_frontier", None)
         other.rule_ = other._learn()
         return other
 
