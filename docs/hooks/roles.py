@@ -33,7 +33,7 @@ class Roles(griffe.Extension):
         """Give the metrics that a factory makes the documentation that they have when they are imported."""
         if pkg.path != "evenhand":
             return
-        module, imported = pkg["metrics"], importlib.import_module("evenhand.auditing.metrics")
+        module, imported = pkg["auditing.metrics"], importlib.import_module("evenhand.auditing.metrics")
         for name in imported.__all__:
             found, made = module[name], getattr(imported, name)
             if found.is_attribute:

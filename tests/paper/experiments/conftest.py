@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models.conftest import tiny_clip  # noqa: F401
+from paper.models.conftest import tiny_clip  # noqa: F401
 
 from evenhand.datasets import Dataset
 from evenhand.paper.experiments import splits
