@@ -23,9 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = {
-    "criteria.py": ["tests/rules/test_criteria.py", "tests/rules/test_learn.py"],
-    "scores.py": ["tests/rules/test_scores.py", "tests/rules/test_rule.py"],
-    "rule.py": ["tests/rules/test_rule.py", "tests/rules/test_scores.py"],
+    "rules/criteria.py": ["tests/rules/test_criteria.py", "tests/rules/test_learn.py"],
+    "rules/scores.py": ["tests/rules/test_scores.py", "tests/rules/test_rule.py"],
+    "rules/rule.py": ["tests/rules/test_rule.py", "tests/rules/test_scores.py"],
     "search/problem.py": ["tests/search"],
     "search/sweep.py": [
         "tests/search/test_kernels.py",
