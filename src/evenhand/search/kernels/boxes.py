@@ -78,17 +78,20 @@ class Outlook(NamedTuple):
 @inner
 def copy_box(source, i, target, j, count):
     """Make box j of one array of boxes what box i of another is, with the first ``count`` of its rows."""
-    for c in range(source.centre.shape[1]):
-        target.centre[j, c] = source.centre[i, c]
-        target.radius[j, c] = source.radius[i, c]
-    for c in range(source.sums.shape[1]):
-        target.sums[j, c] = source.sums[i, c]
-    for c in range(source.guess.shape[1]):
-        target.guess[j, c] = source.guess[i, c]
+    from_centre, from_radius, from_sums, from_guess = source.centre, source.radius, source.sums, source.guess
+    to_centre, to_radius, to_sums, to_guess = target.centre, target.radius, target.sums, target.guess
+    from_rows, to_rows, here, there = source.rows, target.rows, source.start[i], target.start[j]
     target.bound[j] = source.bound[i]
     target.count[j] = count
+    for c in range(from_centre.shape[1]):
+        to_centre[j, c] = from_centre[i, c]
+        to_radius[j, c] = from_radius[i, c]
+    for c in range(from_sums.shape[1]):
+        to_sums[j, c] = from_sums[i, c]
+    for c in range(from_guess.shape[1]):
+        to_guess[j, c] = from_guess[i, c]
     for r in range(count):
-        target.rows[target.start[j] + r] = source.rows[source.start[i] + r]
+        to_rows[there + r] = from_rows[here + r]
 
 
 @kernel
@@ -99,7 +102,8 @@ def classify(planes, boxes, b, count, split, share, halves):
     are the box itself. The loop has no branches, because which way a row falls is as good as random.
     """
     centre, radius, rows, start = boxes.centre, boxes.radius, boxes.rows, boxes.start[b]
-    kept, sums, one, two = halves.rows, halves.sums, halves.start[0], halves.start[1]
+    kept, sums, counts, one, two = halves.rows, halves.sums, halves.count, halves.start[0], halves.start[1]
+    counts[0], counts[1] = -one, -two
     first = centre.shape[1]
     half = share * radius[b, split]
     for position in range(start, start + count):
@@ -124,8 +128,8 @@ def classify(planes, boxes, b, count, split, share, halves):
             amount = planes[i, first + c]
             sums[0, c] += on_below * amount
             sums[1, c] += on_above * amount
-    halves.count[0] = one - halves.start[0]
-    halves.count[1] = two - halves.start[1]
+    counts[0] += one
+    counts[1] += two
 
 
 @inner
@@ -134,13 +138,13 @@ def side_to_halve(planes, boxes, b, count, shares):
 
     Rows that the box is tiny for do not count: they meet in it, and smaller boxes would be cut by all of them.
     """
-    radius, start = boxes.radius, boxes.start[b]
+    radius, rows, start = boxes.radius, boxes.rows, boxes.start[b]
     for j in range(shares.shape[0]):
         shares[j] = 0.0
     stride = max(1, count // ROWS_FOR_SHARES)
     while True:
         for position in range(start, start + count, stride):
-            i = boxes.rows[position]
+            i = rows[position]
             reach = 0.0
             largest = 0.0
             for j in range(shares.shape[0]):
@@ -171,7 +175,7 @@ def halve(planes, stack, halves, shares):
     split = 0 if whole else side_to_halve(planes, stack, top, count, shares)
     share = 0.0 if whole else 0.5
     for half in range(2):
-        copy_box(stack, top, halves, half, 0)
+        copy_box(stack, top, halves, half, count - count)
         halves.centre[half, split] += (half * 2 - 1) * (share * halves.radius[half, split])
         halves.radius[half, split] *= 1.0 - share
         halves.guess[half, 0] *= FADING
@@ -189,18 +193,18 @@ def measure(planes, boxes, b, outlook):
     ``middle`` gets the sums at the centre, ``low`` and ``high`` the smallest and largest sums of each effect of open
     rows. The third value returned is the smallest distance of the centre from a plane.
     """
-    centre, rows, start = boxes.centre, boxes.rows, boxes.start[b]
+    centre, sums, rows, start, count = boxes.centre, boxes.sums, boxes.rows, boxes.start[b], boxes.count[b]
     multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
     first = centre.shape[1]
     for c in range(middle.shape[0]):
-        middle[c] = boxes.sums[b, c]
+        middle[c] = sums[b, c]
     for c in range(low.shape[0]):
         low[c] = 0.0
         high[c] = 0.0
     gains = 0.0
     priced = 0.0
     nearest = np.inf
-    for position in range(start, start + boxes.count[b]):
+    for position in range(start, start + count):
         i = rows[position]
         value = 0.0
         for j in range(first):
@@ -227,31 +231,29 @@ def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles):
     The direction in which the centre misses the bounds is what is tried: all rules of the box may miss them there.
     The guess is the share of the plain range that the bundles are expected to leave.
     """
-    middle, violation = outlook.middle, outlook.violation
-    guess = boxes.guess[b, 1]
+    middle, low, high, violation = outlook.middle, outlook.low, outlook.high, outlook.violation
+    lower, upper, sums, guess = ladder.lower, ladder.upper, boxes.sums, boxes.guess[b, 1]
     missed = 0.0
     plain = 0.0
-    needed = 0.0
     for c in range(violation.shape[0]):
         value = middle[1 + c]
-        lower = ladder.lower[step, c]
-        upper = ladder.upper[step, c]
-        v = max(value - upper, 0.0) + min(value - lower, 0.0)
+        v = max(value - upper[step, c], 0.0) + min(value - lower[step, c], 0.0)
         violation[c] = v
         missed += v * v
-        plain += v * (value - boxes.sums[b, 1 + c] - (outlook.low[c] if v > 0.0 else outlook.high[c]))
+        plain += v * (value - sums[b, 1 + c] - (low[c] if v > 0.0 else high[c]))
     if missed == 0.0 or missed <= HOPE * guess * plain:
         return False, guess
     scale = 1.0 / np.sqrt(missed)
     least = 0.0
+    needed = 0.0
     at_centre = 0.0
     for c in range(violation.shape[0]):
         violation[c] *= scale
         v = violation[c]
-        least += v * boxes.sums[b, 1 + c]
+        least += v * sums[b, 1 + c]
         at_centre += v * middle[1 + c]
         if v != 0.0:
-            needed += v * (ladder.upper[step, c] if v > 0.0 else ladder.lower[step, c])
+            needed += v * (upper[step, c] if v > 0.0 else lower[step, c])
     least -= bundled(planes, boxes, b, face, 0.0, violation, bundles)
     return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
 
@@ -263,7 +265,8 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
     ``known`` is the smallest utility over the steps before the box was looked at.
     """
     low, high, multipliers, middle = outlook.low, outlook.high, outlook.multipliers, outlook.middle
-    sums, centre, opened = boxes.sums[b], boxes.centre[b], boxes.count[b]
+    sums, centre, radius, guess, opened = boxes.sums[b], boxes.centre[b], boxes.radius, boxes.guess, boxes.count[b]
+    bounds, no_price = boxes.bound, outlook.no_price
     visits = 0
     multipliers_at(centre, ladder, multipliers)
     gains, priced, nearest = measure(planes, boxes, b, outlook)
@@ -271,37 +274,37 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
         offer(middle, centre, ladder, incumbent)
     bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
     if last >= 0 and opened > OPEN_FOR_BUNDLES:
-        face = 0
+        face = opened - opened
         for j in range(1, centre.shape[0]):
-            if boxes.radius[b, j] < boxes.radius[b, face]:
+            if radius[b, j] < radius[b, face]:
                 face = j
         ahead = sums[0] + gains - middle[0]
-        if middle[0] + HOPE * boxes.guess[b, 0] * ahead <= known + target:
-            together = bundled(planes, boxes, b, face, 1.0, outlook.no_price, bundles)
+        if middle[0] + HOPE * guess[b, 0] * ahead <= known + target:
+            together = bundled(planes, boxes, b, face, 1.0, no_price, bundles)
             visits += opened
-            boxes.guess[b, 0] = max(0.05, (sums[0] + together - middle[0]) / (ahead + 1e-300))
+            guess[b, 0] = max(0.05, (sums[0] + together - middle[0]) / (ahead + 1e-300))
             gains = min(gains, together)
             bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
         if last >= 0:
-            hopeless, boxes.guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles)
+            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles)
             if hopeless:
                 bound = -np.inf
-    boxes.bound[b] = bound
+    bounds[b] = bound
     return visits
 
 
 @inner
 def tiny(planes, boxes, b):
     """Tell whether a box is tiny for all its open rows: each of its sides is short, or does not matter to them."""
-    radius, start = boxes.radius, boxes.start[b]
+    radius, rows, start, count = boxes.radius, boxes.rows, boxes.start[b], boxes.count[b]
     shortest = np.inf
     for j in range(radius.shape[1]):
         if radius[b, j] > 0.0:
             shortest = min(shortest, radius[b, j])
     if shortest >= SMALL_RADIUS:
         return False
-    for position in range(start, start + boxes.count[b]):
-        i = boxes.rows[position]
+    for position in range(start, start + count):
+        i = rows[position]
         for j in range(radius.shape[1]):
             if abs(planes[i, j]) * radius[b, j] >= SMALL_RADIUS:
                 return False

@@ -129,7 +129,7 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
     bins, each with the rows that may turn inside it free to choose.
     """
     centre, radius, rows, start, count = boxes.centre, boxes.radius, boxes.rows, boxes.start[b], boxes.count[b]
-    directions, turns, shape = bundles.directions, bundles.turns, bundles.shape
+    codes, directions, turns, shape = bundles.codes, bundles.directions, bundles.turns, bundles.shape
     first = centre.shape[1]
     depth = 0
     while (2 << depth) < directions.shape[1]:
@@ -148,7 +148,7 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
             turns[u, q] = 0.0
     for position in range(start, start + count):
         i = rows[position]
-        u = (bundles.codes[face, i] >> (depth - level)) - number
+        u = (codes[face, i] >> (depth - level)) - number
         value = 0.0
         reach = 0.0
         for j in range(first):

@@ -7,4 +7,4 @@ from evenhand._compiled import njit
 kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 
 # What other kernels alone call.
-inner = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)

@@ -69,35 +69,37 @@ def first_step_met(values, lower, upper):
 @inner
 def offer(sums, point, ladder, incumbent):
     """Keep a candidate for every step of the ladder that it meets and improves."""
-    utility = sums[0]
-    for step in range(first_step_met(sums[1:], ladder.lower, ladder.upper), ladder.lower.shape[0]):
-        if utility <= incumbent.utility[step] + RESOLUTION:
+    utility, kept = incumbent.utility, incumbent.point
+    for step in range(first_step_met(sums[1:], ladder.lower, ladder.upper), utility.shape[0]):
+        if sums[0] <= utility[step] + RESOLUTION:
             break
-        incumbent.utility[step] = utility
+        utility[step] = sums[0]
         for j in range(point.shape[0]):
-            incumbent.point[step, j] = point[j]
+            kept[step, j] = point[j]
 
 
 @inner
 def leave_behind(bound, incumbent):
     """Remember that what is not looked at may be as good as ``bound``."""
-    for step in range(incumbent.utility.shape[0]):
-        if bound > incumbent.utility[step]:
-            incumbent.left_behind[step] = max(incumbent.left_behind[step], bound)
+    utility, left_behind = incumbent.utility, incumbent.left_behind
+    for step in range(utility.shape[0]):
+        if bound > utility[step]:
+            left_behind[step] = max(left_behind[step], bound)
 
 
 @inner
 def multipliers_at(centre, ladder, multipliers):
     """Set the multipliers of the basis constraints to z at a box's centre, where the bound they need is finite."""
+    lower, upper, basis, scale = ladder.lower, ladder.upper, ladder.basis, ladder.scale
     for c in range(multipliers.shape[0]):
         multipliers[c] = 0.0
     if centre[0] < 1e-4:
         return
-    last = ladder.lower.shape[0] - 1
-    for k in range(ladder.basis.shape[0]):
-        z = centre[k + 1] / (centre[0] * ladder.scale[k])
-        c = ladder.basis[k]
-        if (z > 0.0 and ladder.upper[last, c] < np.inf) or (z < 0.0 and ladder.lower[last, c] > -np.inf):
+    last = lower.shape[0] - 1
+    for k in range(basis.shape[0]):
+        z = centre[k + 1] / (centre[0] * scale[k])
+        c = basis[k]
+        if (z > 0.0 and upper[last, c] < np.inf) or (z < 0.0 and lower[last, c] > -np.inf):
             multipliers[c] = z
 
 
@@ -108,7 +110,7 @@ def prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target
     Two bounds on the utility at each step that the box's values can reach: all helpful open rows decide 1; and,
     for any multipliers, utility <= sum (gain - multipliers * effect) + multipliers * bound.
     """
-    lower, upper = ladder.lower, ladder.upper
+    lower, upper, utility, left_behind = ladder.lower, ladder.upper, incumbent.utility, incumbent.left_behind
     plain = sums[0] + gains
     fixed = sums[0] + priced
     for c in range(low.shape[0]):
@@ -132,10 +134,9 @@ def prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target
         if not reachable:
             continue
         bound = min(bound, plain)
-        known = incumbent.utility[step]
-        if bound > known + target + RESOLUTION:
+        if bound > utility[step] + target + RESOLUTION:
             most = max(most, bound)
             last = step
-        elif bound > known:
-            incumbent.left_behind[step] = max(incumbent.left_behind[step], bound)
+        elif bound > utility[step]:
+            left_behind[step] = max(left_behind[step], bound)
     return most, last

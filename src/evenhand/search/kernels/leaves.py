@@ -118,23 +118,25 @@ class CellLeaf(NamedTuple):
 @inner
 def lay_out(planes, boxes, b, layout):
     """Fill the layout of a box and its open rows."""
-    free, first = layout.free, boxes.centre.shape[1]
+    centre, radius, rows, start, count = boxes.centre, boxes.radius, boxes.rows, boxes.start[b], boxes.count[b]
+    free, half, level, slopes, amounts = layout.free, layout.half, layout.level, layout.slopes, layout.amounts
+    first = centre.shape[1]
     found = 0
     for j in range(first):
-        if boxes.radius[b, j] > 0.0:
+        if radius[b, j] > 0.0:
             free[found] = j
-            layout.half[found] = boxes.radius[b, j]
+            half[found] = radius[b, j]
             found += 1
-    for p in range(boxes.count[b]):
-        i = boxes.rows[boxes.start[b] + p]
+    for p in range(count):
+        i = rows[start + p]
         value = 0.0
         for j in range(first):
-            value += planes[i, j] * boxes.centre[b, j]
-        layout.level[p] = value
+            value += planes[i, j] * centre[b, j]
+        level[p] = value
         for j in range(found):
-            layout.slopes[p, j] = planes[i, free[j]]
-        for c in range(layout.amounts.shape[1]):
-            layout.amounts[p, c] = planes[i, first + c]
+            slopes[p, j] = planes[i, free[j]]
+        for c in range(amounts.shape[1]):
+            amounts[p, c] = planes[i, first + c]
 
 
 @inner
@@ -143,7 +145,7 @@ def lay_line(layout, p, line):
 
     The ends are the wrong way round where there is no such line in the box.
     """
-    slopes = layout.slopes
+    level, slopes, halves = layout.level, layout.slopes, layout.half
     size = np.sqrt(slopes[p, 0] * slopes[p, 0] + slopes[p, 1] * slopes[p, 1])
     low, high = -np.inf, np.inf
     if size < 1e-13:
@@ -151,8 +153,8 @@ def lay_line(layout, p, line):
     line[1, 0] = -slopes[p, 1] / size
     line[1, 1] = slopes[p, 0] / size
     for axis in range(2):
-        half = layout.half[axis]
-        offset = -layout.level[p] * slopes[p, axis] / (size * size)
+        half = halves[axis]
+        offset = -level[p] * slopes[p, axis] / (size * size)
         slope = line[1, axis]
         line[0, axis] = offset
         line[2, axis] = slopes[p, axis] / size
@@ -199,17 +201,18 @@ def step_off(layout, count, p, line, position, toward):
 def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     """Visit every cell inside a box with two sides: sweep along each open row's line, clipped to the box (K = 2)."""
     layout, line, turns = leaf.layout, leaf.line, leaf.turns
-    order, start, utility, position = leaf.order, leaf.start, leaf.utility, leaf.position
+    crossings, order, start, closest = leaf.crossings, leaf.order, leaf.start, leaf.closest
+    utility, position, best, points = leaf.utility, leaf.position, incumbent.utility, incumbent.point
     level, slopes, amounts, free = layout.level, layout.slopes, layout.amounts, layout.free
-    lower, upper = ladder.lower, ladder.upper
-    count = boxes.count[b]
+    lower, upper, left_behind = ladder.lower, ladder.upper, incumbent.left_behind
+    centre, sums, count = boxes.centre, boxes.sums, boxes.count[b]
     lay_out(planes, boxes, b, layout)
     for p in range(count):
         low, high = lay_line(layout, p, line)
         if high - low <= RESOLUTION * max(abs(low), abs(high)):
             continue
         for c in range(start.shape[0]):
-            start[c] = boxes.sums[b, c]
+            start[c] = sums[b, c]
         # Were it 0, the sort and the sweep would be compiled for this number, too.
         turning = count - count
         for q in range(count):
@@ -222,7 +225,7 @@ def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             if crossing > low and crossing < high:
                 on = slope < 0.0
                 turns[q, 0] = crossing
-                leaf.crossings[q] = crossing
+                crossings[q] = crossing
                 order[turning] = q
                 turning += 1
                 for c in range(start.shape[0]):
@@ -230,27 +233,27 @@ def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             if on:
                 for c in range(start.shape[0]):
                     start[c] += amounts[q, c]
-        sort_by(leaf.crossings, order, turning)
+        sort_by(crossings, order, turning)
         for side in range(2):
             for c in range(start.shape[0] if side == 1 else 0):
                 start[c] += amounts[p, c]
             for s in range(utility.shape[0]):
-                utility[s] = incumbent.utility[s]
+                utility[s] = best[s]
                 position[s] = 0.0
-            sweep(order, turning, turns, start, low, high, lower, upper, utility, position, leaf.closest)
+            sweep(order, turning, turns, start, low, high, lower, upper, utility, position, closest)
             for s in range(utility.shape[0]):
-                if utility[s] <= incumbent.utility[s] + RESOLUTION:
+                if utility[s] <= best[s] + RESOLUTION:
                     continue
                 x, y, nearest = step_off(layout, count, p, line, position[s], 2.0 * side - 1.0)
-                t = boxes.centre[b, 0] + (x if free[0] == 0 else 0.0)
+                t = centre[b, 0] + (x if free[0] == 0 else 0.0)
                 if nearest > RESOLUTION and t > RESOLUTION:
-                    incumbent.utility[s] = utility[s]
-                    for j in range(boxes.centre.shape[1]):
-                        incumbent.point[s, j] = boxes.centre[b, j]
-                    incumbent.point[s, free[0]] += x
-                    incumbent.point[s, free[1]] += y
+                    best[s] = utility[s]
+                    for j in range(centre.shape[1]):
+                        points[s, j] = centre[b, j]
+                    points[s, free[0]] += x
+                    points[s, free[1]] += y
                 else:
-                    incumbent.left_behind[s] = max(incumbent.left_behind[s], utility[s])
+                    left_behind[s] = max(left_behind[s], utility[s])
     return count * count
 
 
@@ -357,7 +360,8 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     layout, normals, offsets, states = leaf.layout, leaf.normals, leaf.offsets, leaf.states
     gains, lows, highs, points, tried = leaf.gains, leaf.lows, leaf.highs, leaf.points, leaf.tried
     half, slopes, amounts, candidate = layout.half, layout.slopes, layout.amounts, leaf.candidate
-    count, dimension = boxes.count[b], half.shape[0]
+    level, free, no_price, simplex = layout.level, layout.free, leaf.no_price, leaf.simplex
+    centre, sums, count, dimension = boxes.centre, boxes.sums, boxes.count[b], half.shape[0]
     lay_out(planes, boxes, b, layout)
     gains[count] = 0.0
     for c in range(lows.shape[1]):
@@ -369,7 +373,7 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             lows[p, c] = lows[p + 1, c] + min(0.0, amounts[p, 1 + c])
             highs[p, c] = highs[p + 1, c] + max(0.0, amounts[p, 1 + c])
     for c in range(states.shape[1]):
-        states[0, c] = boxes.sums[b, c]
+        states[0, c] = sums[b, c]
     narrowest = np.inf
     for j in range(dimension):
         narrowest = min(narrowest, half[j])
@@ -384,10 +388,10 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             # is no rule. It can move by half its depth in every coordinate and stay in its cell.
             room = 0.5 * depth_at(normals, offsets, count, points[depth])
             for j in range(candidate.shape[0]):
-                candidate[j] = boxes.centre[b, j]
+                candidate[j] = centre[b, j]
             for j in range(dimension):
                 limit = half[j] - min(room, half[j])
-                candidate[layout.free[j]] += min(limit, max(-limit, points[depth, j]))
+                candidate[free[j]] += min(limit, max(-limit, points[depth, j]))
             if candidate[0] > 0.0:
                 offer(states[depth], candidate, ladder, incumbent)
             depth -= 1
@@ -407,7 +411,7 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             gains[after],
             lows[after],
             highs[after],
-            leaf.no_price,
+            no_price,
             ladder,
             incumbent,
             target,
@@ -416,7 +420,7 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             continue
         sign = 1.0 if one else -1.0
         size = 0.0
-        value = layout.level[depth]
+        value = level[depth]
         offsets[depth] = sign * value
         for j in range(dimension):
             normals[depth, j] = sign * slopes[depth, j]
@@ -424,7 +428,7 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             value += slopes[depth, j] * points[depth, j]
             points[after, j] = points[depth, j]
         if sign * value <= 1e-3 * size * narrowest:
-            inside, pivoted = deepest_point(normals, offsets, after, half, points[after], leaf.simplex)
+            inside, pivoted = deepest_point(normals, offsets, after, half, points[after], simplex)
             visits += pivoted
             if inside <= RESOLUTION:
                 continue
