@@ -100,3 +100,21 @@ def _say(message: str, **details: str) -> None:
     if message not in _said:
         _said.add(message)
         print(message.format(**details), file=sys.stderr, flush=True)
+
+
+class Pointer(numba.types.WrapperAddressProtocol):  # type: ignore[misc]
+    """A kernel that others call through a pointer: they are not compiled again for each kernel that it may point to."""
+
+    def __init__(self, kernel: Any, result: Any, arguments: tuple[Any, ...]) -> None:
+        self._signature = result(*arguments)
+        kernel.compile(arguments)
+        self._compiled = kernel.overloads[arguments]
+        wrapper = self._compiled.fndesc.llvm_cfunc_wrapper_name
+        self._address = self._compiled.library.get_pointer_to_function(wrapper)
+
+    def __wrapper_address__(self) -> Any:
+        return self._address
+
+    def signature(self) -> Any:
+        """Return the types of the arguments and of the result."""
+        return self._signature

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numba import typeof
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
@@ -17,7 +18,7 @@ from evenhand.search.kernels.boxes import Boxes, Outlook
 from evenhand.search.kernels.branch import DONE, OUT_OF_ROOM, Limits, branch
 from evenhand.search.kernels.bundles import Bundles
 from evenhand.search.kernels.ladder import RESOLUTION, Incumbent
-from evenhand.search.kernels.leaves import CellLeaf, PlaneLeaf
+from evenhand.search.kernels.leaves import Leaf, enumerator
 from evenhand.search.problem import NoRule, Solution
 
 VISITS_A_CALL = 16_000_000
@@ -68,8 +69,9 @@ class Stack:
         self.met = Boxes.room(MEETINGS_A_TURN + 1, k + 1, c + 1, 4 * n + 64)
         self.outlook = Outlook.room(k + 1, c + 1)
         self.bundles = Bundles.of(arrangement.bundles.codes, arrangement.bundles.directions)
-        size = min(n, max(sizes))
-        self.leaf = PlaneLeaf.room(c + 1, steps, size) if k == 2 else CellLeaf.room(k, c + 1, size)
+        self.leaf = Leaf.room(k, c + 1, steps, min(n, max(sizes)))
+        box = arrangement.planes, self.halves, 0, arrangement.ladder, Incumbent.none(steps, k + 1), 0.0
+        self.enumerate_cells = enumerator(k == 2, *map(typeof, (self.leaf, *box)))
         self.met_before: dict[bytes, tuple[_Results, int]] = {}
         self.spent = np.zeros(2)
 
@@ -84,17 +86,10 @@ class Stack:
         planes, ladder = self.arrangement.planes, self.arrangement.ladder
         while True:
             limits = Limits(*self.sizes, float(target), min(visits, VISITS_A_CALL), nodes)
+            room = self.boxes, self.halves, self.met
+            leaf = self.leaf, self.enumerate_cells
             code, looked_at, visited = branch(
-                planes,
-                ladder,
-                self.bundles,
-                self.boxes,
-                self.halves,
-                self.met,
-                incumbent,
-                self.outlook,
-                self.leaf,
-                limits,
+                planes, ladder, self.bundles, *room, incumbent, self.outlook, *leaf, limits
             )
             visits, nodes = visits - visited, nodes - looked_at
             self.spent += visited, looked_at

@@ -9,7 +9,7 @@ import numpy as np
 from evenhand.search.kernels.boxes import copy_box, examine, halve, tiny
 from evenhand.search.kernels.decorators import inner, kernel
 from evenhand.search.kernels.ladder import RESOLUTION, leave_behind
-from evenhand.search.kernels.leaves import LEAF_VISITS, enumerate_box
+from evenhand.search.kernels.leaves import LEAF_VISITS
 
 # What a box costs beside its rows, in visits of one, for each coordinate and constraint.
 WORK_A_BOX = 2
@@ -57,10 +57,10 @@ def pile_up(halves, stack, start):
 
 
 @kernel
-def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf, limits):
+def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf, enumerate_cells, limits):
     """Branch and bound, depth first, until the stack is empty or a budget, of row visits or of boxes, is spent.
 
-    A box with at most ``leaf_size`` open rows is enumerated; so is a tiny one with up to ``meeting_size``, because the
+    ``enumerate_cells`` points to what visits the cells of a leaf. A box with at most ``leaf_size`` open rows is enumerated; so is a tiny one with up to ``meeting_size``, because the
     planes that cut it meet in a point or a line, and smaller boxes would still be cut by all of them. Tiny boxes
     with more rows are added to ``met``, and the caller looks at them. Returns (what happened, boxes looked at, row
     visits).
@@ -93,7 +93,7 @@ def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf
                 continue
             small = tiny(planes, halves, half)
             if opened <= limits.leaf_size or (small and opened <= limits.meeting_size):
-                visited = enumerate_box(leaf, planes, halves, half, ladder, incumbent, target)
+                visited = enumerate_cells(leaf, planes, halves, half, ladder, incumbent, target)
                 visits += visited
                 if visited >= LEAF_VISITS:
                     leave_behind(halves.bound[half], incumbent)

@@ -8,3 +8,6 @@ kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True
 
 # What other kernels alone call.
 inner = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
+
+# What is called through a pointer.
+pointed_at = njit(cache=True, nogil=True, error_model="numpy", no_cpython_wrapper=True)

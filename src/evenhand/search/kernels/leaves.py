@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
+from numba import types
 from numpy.typing import NDArray
 
+from evenhand._compiled import Pointer
 from evenhand.inputs import FloatArray
-from evenhand.search.kernels.decorators import inner
+from evenhand.search.kernels.decorators import inner, pointed_at
 from evenhand.search.kernels.ladder import RESOLUTION, offer, prune
 from evenhand.search.kernels.sweep import sort_by, sweep
 
@@ -33,10 +35,9 @@ class Layout(NamedTuple):
         return cls(free, np.zeros(k), np.zeros(size), np.zeros((size, k)), np.zeros((size, n_columns)))
 
 
-class PlaneLeaf(NamedTuple):
+class LinesOfLeaf(NamedTuple):
     """Room to visit the cells of a box with two sides: the line of a row, and the turns along it."""
 
-    layout: Layout
     line: FloatArray
     turns: FloatArray
     crossings: FloatArray
@@ -47,10 +48,9 @@ class PlaneLeaf(NamedTuple):
     closest: FloatArray
 
     @classmethod
-    def room(cls, n_columns: int, steps: int, size: int) -> PlaneLeaf:
+    def room(cls, n_columns: int, steps: int, size: int) -> LinesOfLeaf:
         """Return room for so many open rows."""
         return cls(
-            Layout.room(2, n_columns, size),
             line=np.zeros((3, 2)),
             turns=np.zeros((size, 1 + n_columns)),
             crossings=np.zeros(size),
@@ -79,10 +79,9 @@ class Simplex(NamedTuple):
         return cls(tableau, right, np.zeros(k + 1), basic, outside)
 
 
-class CellLeaf(NamedTuple):
+class CellsOfLeaf(NamedTuple):
     """Room to visit the cells of a box with any number of sides: one row for each depth."""
 
-    layout: Layout
     simplex: Simplex
     normals: FloatArray
     offsets: FloatArray
@@ -96,11 +95,10 @@ class CellLeaf(NamedTuple):
     candidate: FloatArray
 
     @classmethod
-    def room(cls, k: int, n_columns: int, size: int) -> CellLeaf:
+    def room(cls, k: int, n_columns: int, size: int) -> CellsOfLeaf:
         """Return room for so many open rows."""
         ranges = np.zeros((2, size + 1, n_columns - 1))
         return cls(
-            Layout.room(k, n_columns, size),
             Simplex.room(k, size),
             normals=np.zeros((size, k)),
             offsets=np.zeros(size),
@@ -113,6 +111,20 @@ class CellLeaf(NamedTuple):
             no_price=np.zeros(n_columns - 1),
             candidate=np.zeros(k + 1),
         )
+
+
+class Leaf(NamedTuple):
+    """Room to enumerate a leaf, in the plane or beyond: both have one type, and the search is compiled once for both."""
+
+    layout: Layout
+    lines: LinesOfLeaf
+    cells: CellsOfLeaf
+
+    @classmethod
+    def room(cls, k: int, n_columns: int, steps: int, size: int) -> Leaf:
+        """Return room for so many open rows."""
+        lines = LinesOfLeaf.room(n_columns, steps, size if k == 2 else 0)
+        return cls(Layout.room(k, n_columns, size), lines, CellsOfLeaf.room(k, n_columns, 0 if k == 2 else size))
 
 
 @inner
@@ -197,12 +209,13 @@ def step_off(layout, count, p, line, position, toward):
     return x, y, nearest
 
 
-@inner
+@pointed_at
 def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     """Visit every cell inside a box with two sides: sweep along each open row's line, clipped to the box (K = 2)."""
-    layout, line, turns = leaf.layout, leaf.line, leaf.turns
-    crossings, order, start, closest = leaf.crossings, leaf.order, leaf.start, leaf.closest
-    utility, position, best, points = leaf.utility, leaf.position, incumbent.utility, incumbent.point
+    layout, lines = leaf.layout, leaf.lines
+    line, turns, utility, position = lines.line, lines.turns, lines.utility, lines.position
+    crossings, order, start, closest = lines.crossings, lines.order, lines.start, lines.closest
+    best, points = incumbent.utility, incumbent.point
     level, slopes, amounts, free = layout.level, layout.slopes, layout.amounts, layout.free
     lower, upper, left_behind = ladder.lower, ladder.upper, incumbent.left_behind
     centre, sums, count = boxes.centre, boxes.sums, boxes.count[b]
@@ -350,17 +363,18 @@ def depth_at(normals, offsets, count, point):
     return depth
 
 
-@inner
+@pointed_at
 def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     """Visit the cells inside a box that could improve on what is known, by their signs, depth first (any K).
 
     A prefix of signs is dropped when its bound is no better than what is known, or when no point of the box
     has these signs with room to spare. Returns the row visits; the work is given up at ``LEAF_VISITS`` of them.
     """
-    layout, normals, offsets, states = leaf.layout, leaf.normals, leaf.offsets, leaf.states
-    gains, lows, highs, points, tried = leaf.gains, leaf.lows, leaf.highs, leaf.points, leaf.tried
-    half, slopes, amounts, candidate = layout.half, layout.slopes, layout.amounts, leaf.candidate
-    level, free, no_price, simplex = layout.level, layout.free, leaf.no_price, leaf.simplex
+    layout, cells = leaf.layout, leaf.cells
+    normals, offsets, states, candidate = cells.normals, cells.offsets, cells.states, cells.candidate
+    gains, lows, highs, points, tried = cells.gains, cells.lows, cells.highs, cells.points, cells.tried
+    half, slopes, amounts = layout.half, layout.slopes, layout.amounts
+    level, free, no_price, simplex = layout.level, layout.free, cells.no_price, cells.simplex
     centre, sums, count, dimension = boxes.centre, boxes.sums, boxes.count[b], half.shape[0]
     lay_out(planes, boxes, b, layout)
     gains[count] = 0.0
@@ -437,11 +451,7 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     return visits
 
 
-def enumerate_box(leaf, planes, boxes, b, ladder, incumbent, target):
-    """Visit every cell inside a box. The compiler sees only the version for the kind of leaf."""
-    raise NotImplementedError
-
-
-@overload(enumerate_box)
-def _enumerate_by_leaf(leaf, planes, boxes, b, ladder, incumbent, target):
-    return (enumerate_plane_cells if leaf.instance_class is PlaneLeaf else enumerate_cells).py_func
+@cache
+def enumerator(plane: bool, *types_of_arguments: Any) -> Any:
+    """Return the function that visits every cell inside a box with two sides, or with any number, as a pointer."""
+    return Pointer(enumerate_plane_cells if plane else enumerate_cells, types.int64, types_of_arguments)
