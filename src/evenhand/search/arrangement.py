@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.search.kernels.bundles import ROWS_A_BUNDLE, Bundles, bundle_planes
+from evenhand.search.kernels.bundles import ROWS_A_BUNDLE, Bundles, Tree, bundle_planes
 from evenhand.search.kernels.ladder import RESOLUTION, Incumbent, Ladder, first_step_met
 from evenhand.search.kernels.planes import merge_planes
 from evenhand.search.problem import Problem, typical_size
@@ -37,7 +37,9 @@ class Arrangement:
     def of(cls, problem: Problem) -> Arrangement:
         """Return a problem's arrangement."""
         planes, scale, constant = _planes_of(problem)
-        ladder = Ladder(problem.lower, problem.upper, problem.basis, scale)
+        # Kernels that are called through a pointer take arrays of one kind: in order, and not read-only.
+        lower, upper, basis = np.array(problem.lower), np.array(problem.upper), np.array(problem.basis, dtype=np.intp)
+        ladder = Ladder(np.ascontiguousarray(lower), np.ascontiguousarray(upper), basis, scale)
         return cls(planes, constant, ladder, _bundles_of(planes, problem.dimension + 1))
 
     @property
@@ -113,8 +115,9 @@ def _planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
     rows = np.column_stack([problem.margin, -problem.contrasts / scale, problem.gain, problem.effects])
     constant = np.zeros(1 + problem.effects.shape[1])
     constant[0] = problem.offset
-    merged = np.empty_like(rows)
-    found = merge_planes(rows, problem.dimension + 1, merged, constant)
+    merged, keys = np.empty_like(rows), np.empty((len(rows), problem.dimension + 1), dtype=np.int64)
+    slots = np.full(2 ** max(4, int(np.ceil(np.log2(max(1, 2 * len(rows)))))), -1, dtype=np.int32)
+    found = merge_planes(rows, problem.dimension + 1, slots, keys, merged, constant)
     return np.ascontiguousarray(merged[:found]), scale, constant
 
 
@@ -126,8 +129,9 @@ def _bundles_of(planes: FloatArray, n_coordinates: int) -> Bundles:
     depth = int(np.clip(np.log2(max(1, len(planes)) / ROWS_A_BUNDLE), 0, deepest))
     codes = np.zeros((n_coordinates, len(planes)), dtype=np.int32)
     directions = np.zeros((n_coordinates, 2 << depth, n_coordinates))
+    tree = Tree.room(len(planes), depth, n_coordinates)
     for axis in range(n_coordinates):
-        bundle_planes(planes, axis, depth, codes[axis], directions[axis])
+        bundle_planes(planes, axis, codes[axis], directions[axis], tree)
     return Bundles.of(codes, directions)
 
 

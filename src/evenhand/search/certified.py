@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_seed, is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.search._compiling import notice_of_compilation
+from evenhand.search._compiling import no_garbage_collection, notice_of_compilation
 from evenhand.search.arrangement import Arrangement, faces, pieces
 from evenhand.search.budget import Budget
 from evenhand.search.coincidence import share_planes
 from evenhand.search.dual import Dual
 from evenhand.search.kernels.branch import branch
 from evenhand.search.kernels.ladder import RESOLUTION, Incumbent
+from evenhand.search.kernels.leaves import enumerate_cells, enumerate_plane_cells
 from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
 from evenhand.search.reduction import Part, parts_of
 from evenhand.search.smoothed import smoothed_search, usual_work
@@ -189,7 +190,7 @@ def _compile(dimension: int) -> None:
     """Solve a problem of two rows, which compiles what has not been compiled yet."""
     margin, bounds = np.array([0.5, -0.5]), np.ones(dimension)
     toy = Problem(margin, np.ones((2, dimension)), margin, np.zeros((2, dimension)), -bounds, bounds)
-    with notice_of_compilation(branch):
+    with notice_of_compilation(branch, enumerate_plane_cells, enumerate_cells), no_garbage_collection():
         _Run(toy, Certified(), Budget(np.inf, 1, np.inf), np.full(1, -np.inf)).search()
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import typeof
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
@@ -70,8 +69,7 @@ class Stack:
         self.outlook = Outlook.room(k + 1, c + 1)
         self.bundles = Bundles.of(arrangement.bundles.codes, arrangement.bundles.directions)
         self.leaf = Leaf.room(k, c + 1, steps, min(n, max(sizes)))
-        box = arrangement.planes, self.halves, 0, arrangement.ladder, Incumbent.none(steps, k + 1), 0.0
-        self.enumerate_cells = enumerator(k == 2, *map(typeof, (self.leaf, *box)))
+        self.enumerate_cells = enumerator(k == 2)
         self.met_before: dict[bytes, tuple[_Results, int]] = {}
         self.spent = np.zeros(2)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
 from evenhand.search.kernels.bundles import bundled
-from evenhand.search.kernels.decorators import inner, kernel
+from evenhand.search.kernels.decorators import inlined, inner
 from evenhand.search.kernels.ladder import RESOLUTION, multipliers_at, offer, prune
 
 SMALL_RADIUS = 1e-8
@@ -94,45 +94,49 @@ def copy_box(source, i, target, j, count):
         to_rows[there + r] = from_rows[here + r]
 
 
-@kernel
+@inlined
 def classify(planes, boxes, b, count, split, share, halves):
     """Split rows into surely 1 (added to the sums), surely 0 and open (kept), for both halves of a box in one pass.
 
     The halves are ``share`` = 0.5 of the radius along the side ``split`` from the box's centre; with a share of 0 both
     are the box itself. The loop has no branches, because which way a row falls is as good as random.
     """
-    centre, radius, rows, start = boxes.centre, boxes.radius, boxes.rows, boxes.start[b]
-    kept, sums, counts, one, two = halves.rows, halves.sums, halves.count, halves.start[0], halves.start[1]
-    counts[0], counts[1] = -one, -two
-    first = centre.shape[1]
-    half = share * radius[b, split]
-    for position in range(start, start + count):
+    centre, radius, rows = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :]
+    first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
+    first_sums, second_sums = halves.sums[0], halves.sums[1]
+    first = centre.shape[0]
+    half = share * radius[split]
+    # A point has at least three coordinates: these take no loop.
+    c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    one = 0
+    two = 0
+    for position in range(count):
         i = rows[position]
-        value = 0.0
-        reach = 0.0
-        for j in range(first):
+        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
+        reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
+        for j in range(3, first):
             v = planes[i, j]
-            value += v * centre[b, j]
-            reach += abs(v) * radius[b, j]
+            value += v * centre[j]
+            reach += abs(v) * radius[j]
         turn = half * planes[i, split]
         reach -= abs(turn)
         below = value - turn
         above = value + turn
-        kept[one] = i
+        first_kept[one] = i
         one += abs(below) < reach
-        kept[two] = i
+        second_kept[two] = i
         two += abs(above) < reach
         on_below = 1.0 if below >= reach else 0.0
         on_above = 1.0 if above >= reach else 0.0
-        for c in range(sums.shape[1]):
+        for c in range(first_sums.shape[0]):
             amount = planes[i, first + c]
-            sums[0, c] += on_below * amount
-            sums[1, c] += on_above * amount
-    counts[0] += one
-    counts[1] += two
+            first_sums[c] += on_below * amount
+            second_sums[c] += on_above * amount
+    halves.count[0] = one
+    halves.count[1] = two
 
 
-@inner
+@inlined
 def side_to_halve(planes, boxes, b, count, shares):
     """Return the side of a box that its open rows owe most of their reach to: halving it decides the most of them.
 
@@ -186,29 +190,30 @@ def halve(planes, stack, halves, shares):
     return count
 
 
-@inner
+@inlined
 def measure(planes, boxes, b, outlook):
     """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
 
     ``middle`` gets the sums at the centre, ``low`` and ``high`` the smallest and largest sums of each effect of open
     rows. The third value returned is the smallest distance of the centre from a plane.
     """
-    centre, sums, rows, start, count = boxes.centre, boxes.sums, boxes.rows, boxes.start[b], boxes.count[b]
+    centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.count[b]
     multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
-    first = centre.shape[1]
+    first = centre.shape[0]
     for c in range(middle.shape[0]):
-        middle[c] = sums[b, c]
+        middle[c] = sums[c]
     for c in range(low.shape[0]):
         low[c] = 0.0
         high[c] = 0.0
+    c0, c1, c2 = centre[0], centre[1], centre[2]
     gains = 0.0
     priced = 0.0
     nearest = np.inf
-    for position in range(start, start + count):
+    for position in range(count):
         i = rows[position]
-        value = 0.0
-        for j in range(first):
-            value += planes[i, j] * centre[b, j]
+        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
+        for j in range(3, first):
+            value += planes[i, j] * centre[j]
         nearest = min(nearest, abs(value))
         on = 1.0 if value > 0.0 else 0.0
         price = planes[i, first]
@@ -224,7 +229,7 @@ def measure(planes, boxes, b, outlook):
     return gains, priced, nearest
 
 
-@inner
+@inlined
 def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles):
     """Tell whether the bundles prove that no rule in the box meets the bounds of a step; also the guess for its parts.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenhand.search.kernels.boxes import copy_box, examine, halve, tiny
-from evenhand.search.kernels.decorators import inner, kernel
+from evenhand.search.kernels.decorators import inlined, inner, kernel
 from evenhand.search.kernels.ladder import RESOLUTION, leave_behind
 from evenhand.search.kernels.leaves import LEAF_VISITS
 
@@ -28,7 +28,7 @@ class Limits(NamedTuple):
     nodes: int
 
 
-@inner
+@inlined
 def room_for_halves(planes, stack, met):
     """Tell what there is no room for: ``OUT_OF_ROOM``, ``MET``, or ``DONE`` where there is room for all."""
     top = stack.height[0] - 1

@@ -14,6 +14,7 @@ from evenhand.search.kernels.sweep import sort_by
 # How many rows make a bundle worth having, and how finely their turns are placed.
 ROWS_A_BUNDLE = 6
 BINS = 16
+ROWS_DRAWN_A_LEAF = 16
 
 
 class Bundles(NamedTuple):
@@ -31,43 +32,54 @@ class Bundles(NamedTuple):
         return cls(codes, directions, np.zeros((nodes // 2, BINS + 1)), np.zeros((nodes // 2, n_coordinates)))
 
 
-@inner
-def direction_of(planes, i, axis, direction):
-    """Fill the direction of a plane: v without the coordinate ``axis``, divided by the sum of its sizes."""
-    size = 0.0
-    for j in range(direction.shape[0]):
-        direction[j] = 0.0 if j == axis else planes[i, j]
-        size += abs(direction[j])
-    if size > 0.0:
-        for j in range(direction.shape[0]):
-            direction[j] /= size
+class Tree(NamedTuple):
+    """Room to bundle planes: a sample of their directions, its rows in the order of the nodes, and the nodes.
+
+    A node has the place where its rows start and where they stop, and is halved at a threshold of a coordinate.
+    """
+
+    sample: FloatArray
+    order: NDArray[np.int64]
+    column: FloatArray
+    sorted_rows: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    threshold: FloatArray
+
+    @classmethod
+    def room(cls, n_planes: int, depth: int, n_coordinates: int) -> Tree:
+        """Return room for a tree of ``depth`` levels below its root."""
+        leaves = 1 << depth
+        drawn = -(-n_planes // max(1, n_planes // (ROWS_DRAWN_A_LEAF * leaves)))
+        order, sorted_rows = np.zeros((2, drawn), dtype=np.int64)
+        nodes = np.zeros((2 * leaves + 1, 3), dtype=np.int64)
+        return cls(np.zeros((drawn, n_coordinates)), order, np.zeros(drawn), sorted_rows, nodes, np.zeros(leaves))
 
 
 @kernel
-def bundle_planes(planes, axis, depth, codes, directions):
-    """Put planes with like directions together, in a binary tree of ``depth`` levels below its root.
+def bundle_planes(planes, axis, codes, directions, tree):
+    """Put planes with like directions together, in a binary tree.
 
-    Each node is halved at the median of the coordinate that varies most; medians are taken over a sample. Fills
+    A direction is v without the coordinate ``axis``, divided by the sum of its sizes. Each node is halved at the median of the coordinate that varies most; medians are taken over a sample. Fills
     ``codes`` with the leaf of each plane and ``directions`` with the median direction of each node; node i has
     the children 2 i and 2 i + 1.
     """
+    sample, order, column, sorted_rows = tree.sample, tree.order, tree.column, tree.sorted_rows
+    nodes, threshold = tree.nodes, tree.threshold
     n = planes.shape[0]
     n_coordinates = directions.shape[1]
-    leaves = 1 << depth
-    stride = max(1, n // (16 * leaves))
-    drawn = (n + stride - 1) // stride
-    sample = np.empty((drawn + 1, n_coordinates))
-    order = np.empty(drawn, dtype=np.int64)
+    leaves = threshold.shape[0]
+    drawn = order.shape[0]
+    stride = max(1, n // (ROWS_DRAWN_A_LEAF * leaves))
     for i in range(drawn):
-        direction_of(planes, i * stride, axis, sample[i])
+        size = 0.0
+        for j in range(n_coordinates):
+            sample[i, j] = 0.0 if j == axis else planes[i * stride, j]
+            size += abs(sample[i, j])
+        for j in range(n_coordinates if size > 0.0 else 0):
+            sample[i, j] /= size
         order[i] = i
-    column = np.empty(drawn)
-    sorted_rows = np.empty(drawn, dtype=np.int64)
-    # Where a node's rows start and stop, where it is halved: the coordinate and the median.
-    nodes = np.empty((2 * leaves + 1, 3), dtype=np.int64)
     nodes[1, 0] = 0
     nodes[1, 1] = drawn
-    threshold = np.empty(leaves)
     for node in range(1, 2 * leaves):
         first = nodes[node, 0]
         count = nodes[node, 1] - first
@@ -108,12 +120,17 @@ def bundle_planes(planes, axis, depth, codes, directions):
             nodes[2 * node, 1] = below
             nodes[2 * node + 1, 0] = below
             nodes[2 * node + 1, 1] = first + count
-    direction = sample[drawn]
     for i in range(n):
-        direction_of(planes, i, axis, direction)
+        size = 0.0
+        for j in range(n_coordinates):
+            size += 0.0 if j == axis else abs(planes[i, j])
+        if size == 0.0:
+            size = 1.0
         node = 1
         while node < leaves:
-            node = 2 * node + (direction[nodes[node, 2]] >= threshold[node])
+            j = nodes[node, 2]
+            place = 0.0 if j == axis else planes[i, j] / size
+            node = 2 * node + (place >= threshold[node])
         codes[i] = node
 
 
@@ -128,11 +145,11 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
     places, as s goes from -1 to 1, and the best that they can do together is the best over s. s is looked at in
     bins, each with the rows that may turn inside it free to choose.
     """
-    centre, radius, rows, start, count = boxes.centre, boxes.radius, boxes.rows, boxes.start[b], boxes.count[b]
-    codes, directions, turns, shape = bundles.codes, bundles.directions, bundles.turns, bundles.shape
-    first = centre.shape[1]
+    centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.count[b]
+    codes, directions, turns, shape = bundles.codes[face], bundles.directions[face], bundles.turns, bundles.shape
+    first = centre.shape[0]
     depth = 0
-    while (2 << depth) < directions.shape[1]:
+    while (2 << depth) < directions.shape[0]:
         depth += 1
     level = 0
     while level < depth and (ROWS_A_BUNDLE << (level + 1)) <= count:
@@ -141,24 +158,28 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
     for u in range(number):
         size = 1e-300
         for j in range(first):
-            size += abs(directions[face, number + u, j]) * radius[b, j]
+            size += abs(directions[number + u, j]) * radius[j]
         for j in range(first):
-            shape[u, j] = directions[face, number + u, j] * radius[b, j] / size
+            shape[u, j] = directions[number + u, j] * radius[j] / size
         for q in range(BINS + 1):
             turns[u, q] = 0.0
-    for position in range(start, start + count):
+    # A point has at least three coordinates: these take no loop.
+    c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    for position in range(count):
         i = rows[position]
-        u = (codes[face, i] >> (depth - level)) - number
-        value = 0.0
-        reach = 0.0
-        for j in range(first):
+        u = (codes[i] >> (depth - level)) - number
+        v0, v1, v2 = planes[i, 0], planes[i, 1], planes[i, 2]
+        value = v0 * c0 + v1 * c1 + v2 * c2
+        reach = abs(v0) * r0 + abs(v1) * r1 + abs(v2) * r2
+        for j in range(3, first):
             v = planes[i, j]
-            value += v * centre[b, j]
-            reach += abs(v) * radius[b, j]
+            value += v * centre[j]
+            reach += abs(v) * radius[j]
         inverse = 1.0 / reach
-        apart = 1e-9 + 1e-15 * inverse
-        for j in range(first):
-            apart += abs(planes[i, j] * radius[b, j] * inverse - shape[u, j])
+        apart = 1e-9 + 1e-15 * inverse + abs(v0 * r0 * inverse - shape[u, 0])
+        apart = apart + abs(v1 * r1 * inverse - shape[u, 1]) + abs(v2 * r2 * inverse - shape[u, 2])
+        for j in range(3, first):
+            apart += abs(planes[i, j] * radius[j] * inverse - shape[u, j])
         price = weight * planes[i, first]
         for c in range(prices.shape[0]):
             price -= prices[c] * planes[i, first + 1 + c]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.search.kernels.decorators import inner, kernel
+from evenhand.search.kernels.decorators import inlined, inner, kernel
 
 RESOLUTION = 1e-11
 FEASIBILITY_SLACK = 1e-12
@@ -87,7 +87,7 @@ def leave_behind(bound, incumbent):
             left_behind[step] = max(left_behind[step], bound)
 
 
-@inner
+@inlined
 def multipliers_at(centre, ladder, multipliers):
     """Set the multipliers of the basis constraints to z at a box's centre, where the bound they need is finite."""
     lower, upper, basis, scale = ladder.lower, ladder.upper, ladder.basis, ladder.scale

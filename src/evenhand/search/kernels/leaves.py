@@ -6,13 +6,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
+from numba import typeof, types
 from numpy.typing import NDArray
 
 from evenhand._compiled import Pointer
 from evenhand.inputs import FloatArray
-from evenhand.search.kernels.decorators import inner, pointed_at
-from evenhand.search.kernels.ladder import RESOLUTION, offer, prune
+from evenhand.search.kernels.boxes import Boxes
+from evenhand.search.kernels.decorators import inlined, inner, pointed_at
+from evenhand.search.kernels.ladder import RESOLUTION, Incumbent, Ladder, offer, prune
 from evenhand.search.kernels.sweep import sort_by, sweep
 
 # Rows that a leaf may visit, beyond K = 2, before it is given up: tied rows can meet in very many cells.
@@ -43,6 +44,7 @@ class LinesOfLeaf(NamedTuple):
     crossings: FloatArray
     order: NDArray[np.int64]
     start: FloatArray
+    sums: FloatArray
     utility: FloatArray
     position: FloatArray
     closest: FloatArray
@@ -56,6 +58,7 @@ class LinesOfLeaf(NamedTuple):
             crossings=np.zeros(size),
             order=np.zeros(size, dtype=np.int64),
             start=np.zeros(n_columns),
+            sums=np.zeros(n_columns),
             utility=np.zeros(steps),
             position=np.zeros(steps),
             closest=np.full(3, -np.inf),
@@ -151,7 +154,7 @@ def lay_out(planes, boxes, b, layout):
             amounts[p, c] = planes[i, first + c]
 
 
-@inner
+@inlined
 def lay_line(layout, p, line):
     """Fill the line of a row: its point nearest to the centre, its direction and its normal; return its ends in the box.
 
@@ -180,7 +183,7 @@ def lay_line(layout, p, line):
     return low, high
 
 
-@inner
+@inlined
 def step_off(layout, count, p, line, position, toward):
     """Return the point beside a row's line, half-way to the next plane or the box's edge, and its distance from planes.
 
@@ -215,7 +218,7 @@ def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     layout, lines = leaf.layout, leaf.lines
     line, turns, utility, position = lines.line, lines.turns, lines.utility, lines.position
     crossings, order, start, closest = lines.crossings, lines.order, lines.start, lines.closest
-    best, points = incumbent.utility, incumbent.point
+    best, points, state = incumbent.utility, incumbent.point, lines.sums
     level, slopes, amounts, free = layout.level, layout.slopes, layout.amounts, layout.free
     lower, upper, left_behind = ladder.lower, ladder.upper, incumbent.left_behind
     centre, sums, count = boxes.centre, boxes.sums, boxes.count[b]
@@ -248,12 +251,12 @@ def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
                     start[c] += amounts[q, c]
         sort_by(crossings, order, turning)
         for side in range(2):
-            for c in range(start.shape[0] if side == 1 else 0):
-                start[c] += amounts[p, c]
+            for c in range(start.shape[0]):
+                state[c] = start[c] + (amounts[p, c] if side == 1 else 0.0)
             for s in range(utility.shape[0]):
                 utility[s] = best[s]
                 position[s] = 0.0
-            sweep(order, turning, turns, start, low, high, lower, upper, utility, position, closest)
+            sweep(order, turning, turns, state, low, high, lower, upper, utility, position, closest)
             for s in range(utility.shape[0]):
                 if utility[s] <= best[s] + RESOLUTION:
                     continue
@@ -452,6 +455,10 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
 
 
 @cache
-def enumerator(plane: bool, *types_of_arguments: Any) -> Any:
-    """Return the function that visits every cell inside a box with two sides, or with any number, as a pointer."""
-    return Pointer(enumerate_plane_cells if plane else enumerate_cells, types.int64, types_of_arguments)
+def enumerator(plane: bool) -> Any:
+    """Return a pointer to what visits every cell inside a box: with two sides, or with any number of them."""
+    numbers, table = np.zeros(1), np.zeros((1, 1))
+    ladder = Ladder(table, table, np.zeros(1, dtype=np.intp), numbers)
+    leaf, boxes, incumbent = Leaf.room(1, 1, 1, 1), Boxes.room(1, 1, 1, 1), Incumbent.none(1, 1)
+    arguments = tuple(map(typeof, (leaf, table, boxes, 0, ladder, incumbent, 0.0)))
+    return Pointer(enumerate_plane_cells if plane else enumerate_cells, types.int64, arguments)

@@ -51,23 +51,20 @@ def excess(values, lower, upper):
 
 
 @kernel
-def sweep(order, count, turns, start, low, high, lower, upper, best_utility, best_position, closest):
+def sweep(order, count, turns, sums, low, high, lower, upper, best_utility, best_position, closest):
     """Walk along a line s in (low, high) and keep, for each step of the ladder, the best cell's utility and middle.
 
     ``turns`` has a row for each row that may turn: where it does, and what that adds to the utility and to each value.
-    The first ``count`` of ``order`` sort those that turn inside (low, high), and ``start`` holds the utility and the
-    values just after ``low``. Rows that turn within a relative RESOLUTION of each other are one block. Updates
+    The first ``count`` of ``order`` sort those that turn inside (low, high), and ``sums`` holds the utility and the
+    values just after ``low``; it follows the walk. Rows that turn within a relative RESOLUTION of each other are one block. Updates
     ``best_utility`` and ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility,
     position) of the cell nearest to feasible, for searches that have found none yet; an excess of minus
     infinity says not to look.
 
     This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
     """
-    n_steps, n_values = lower.shape
-    state = np.empty(n_values + 1)
-    for c in range(n_values + 1):
-        state[c] = start[c]
-    values = state[1:]
+    n_steps = lower.shape[0]
+    values = sums[1:]
     looking = closest[0] > -np.inf
     previous = low
     # On a segment rounding is relative to its length; on a whole line every scale is there.
@@ -79,7 +76,7 @@ def sweep(order, count, turns, start, low, high, lower, upper, best_utility, bes
         middle, wide = middle_of(previous, ahead, length)
         if wide:
             step = first_step_met(values, lower, upper)
-            utility = state[0]
+            utility = sums[0]
             for s in range(step, n_steps):
                 better = utility > best_utility[s] + RESOLUTION
                 level = utility > best_utility[s] - RESOLUTION and abs(middle) < abs(best_position[s])
@@ -96,5 +93,5 @@ def sweep(order, count, turns, start, low, high, lower, upper, best_utility, bes
         if not last:
             row = order[j]
             previous = ahead
-            for c in range(n_values + 1):
-                state[c] += turns[row, 1 + c]
+            for c in range(sums.shape[0]):
+                sums[c] += turns[row, 1 + c]
