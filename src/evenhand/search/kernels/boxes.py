@@ -104,7 +104,8 @@ def classify(planes, boxes, b, count, split, share, halves):
     centre, radius, rows = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :]
     first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
     first_sums, second_sums = halves.sums[0], halves.sums[1]
-    first = centre.shape[0]
+    # Unsigned numbers are not checked for being negative, which counts in the inner loops.
+    first, n_columns = np.uint64(centre.shape[0]), np.uint64(first_sums.shape[0])
     half = share * radius[split]
     # A point has at least three coordinates: these take no loop.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
@@ -114,7 +115,7 @@ def classify(planes, boxes, b, count, split, share, halves):
         i = rows[position]
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
         reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
-        for j in range(3, first):
+        for j in range(3, centre.shape[0]):
             v = planes[i, j]
             value += v * centre[j]
             reach += abs(v) * radius[j]
@@ -128,7 +129,7 @@ def classify(planes, boxes, b, count, split, share, halves):
         two += abs(above) < reach
         on_below = 1.0 if below >= reach else 0.0
         on_above = 1.0 if above >= reach else 0.0
-        for c in range(first_sums.shape[0]):
+        for c in range(n_columns):
             amount = planes[i, first + c]
             first_sums[c] += on_below * amount
             second_sums[c] += on_above * amount
@@ -199,7 +200,7 @@ def measure(planes, boxes, b, outlook):
     """
     centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.count[b]
     multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
-    first = centre.shape[0]
+    first, one, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(low.shape[0])
     for c in range(middle.shape[0]):
         middle[c] = sums[c]
     for c in range(low.shape[0]):
@@ -212,19 +213,19 @@ def measure(planes, boxes, b, outlook):
     for position in range(count):
         i = rows[position]
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
-        for j in range(3, first):
+        for j in range(3, centre.shape[0]):
             value += planes[i, j] * centre[j]
         nearest = min(nearest, abs(value))
         on = 1.0 if value > 0.0 else 0.0
         price = planes[i, first]
         gains += max(price, 0.0)
         middle[0] += on * price
-        for c in range(low.shape[0]):
-            effect = planes[i, first + 1 + c]
+        for c in range(n_values):
+            effect = planes[i, first + one + c]
             price -= multipliers[c] * effect
             high[c] += max(effect, 0.0)
             low[c] += min(effect, 0.0)
-            middle[1 + c] += on * effect
+            middle[one + c] += on * effect
         priced += max(price, 0.0)
     return gains, priced, nearest
 

@@ -43,6 +43,7 @@ class Tree(NamedTuple):
     column: FloatArray
     sorted_rows: NDArray[np.int64]
     nodes: NDArray[np.int64]
+    coordinate: NDArray[np.int64]
     threshold: FloatArray
 
     @classmethod
@@ -51,8 +52,9 @@ class Tree(NamedTuple):
         leaves = 1 << depth
         drawn = -(-n_planes // max(1, n_planes // (ROWS_DRAWN_A_LEAF * leaves)))
         order, sorted_rows = np.zeros((2, drawn), dtype=np.int64)
-        nodes = np.zeros((2 * leaves + 1, 3), dtype=np.int64)
-        return cls(np.zeros((drawn, n_coordinates)), order, np.zeros(drawn), sorted_rows, nodes, np.zeros(leaves))
+        nodes, coordinate = np.zeros((2 * leaves + 1, 2), dtype=np.int64), np.zeros(leaves, dtype=np.int64)
+        sample, column, threshold = np.zeros((drawn + 1, n_coordinates)), np.zeros(drawn), np.zeros(leaves)
+        return cls(sample, order, column, sorted_rows, nodes, coordinate, threshold)
 
 
 @kernel
@@ -64,7 +66,7 @@ def bundle_planes(planes, axis, codes, directions, tree):
     the children 2 i and 2 i + 1.
     """
     sample, order, column, sorted_rows = tree.sample, tree.order, tree.column, tree.sorted_rows
-    nodes, threshold = tree.nodes, tree.threshold
+    nodes, coordinate, threshold = tree.nodes, tree.coordinate, tree.threshold
     n = planes.shape[0]
     n_coordinates = directions.shape[1]
     leaves = threshold.shape[0]
@@ -83,7 +85,7 @@ def bundle_planes(planes, axis, codes, directions, tree):
     for node in range(1, 2 * leaves):
         first = nodes[node, 0]
         count = nodes[node, 1] - first
-        nodes[node, 2] = 0
+        best = 0
         widest = -1.0
         median = 0.0
         for j in range(n_coordinates):
@@ -101,14 +103,15 @@ def bundle_planes(planes, axis, codes, directions, tree):
             if spread > widest:
                 widest = spread
                 median = middle
-                nodes[node, 2] = j
+                best = j
         if node < leaves:
             threshold[node] = median
+            coordinate[node] = best
             below = first
             above = 0
             for i in range(first, first + count):
                 row = order[i]
-                if sample[row, nodes[node, 2]] < median:
+                if sample[row, best] < median:
                     order[below] = row
                     below += 1
                 else:
@@ -120,17 +123,17 @@ def bundle_planes(planes, axis, codes, directions, tree):
             nodes[2 * node, 1] = below
             nodes[2 * node + 1, 0] = below
             nodes[2 * node + 1, 1] = first + count
+    direction = sample[drawn]
     for i in range(n):
         size = 0.0
         for j in range(n_coordinates):
-            size += 0.0 if j == axis else abs(planes[i, j])
-        if size == 0.0:
-            size = 1.0
+            direction[j] = 0.0 if j == axis else planes[i, j]
+            size += abs(direction[j])
+        for j in range(n_coordinates if size > 0.0 else 0):
+            direction[j] /= size
         node = 1
         while node < leaves:
-            j = nodes[node, 2]
-            place = 0.0 if j == axis else planes[i, j] / size
-            node = 2 * node + (place >= threshold[node])
+            node = 2 * node + (direction[coordinate[node]] >= threshold[node])
         codes[i] = node
 
 
