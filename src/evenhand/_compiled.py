@@ -7,12 +7,14 @@ alone; where a version of numba does not have them, its own cache is used as it 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import pickle
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -33,8 +35,13 @@ NOT_KEPT = (
 _said: set[str] = set()
 
 
-def njit(*, cache: bool = True, **options: Any) -> Callable[[Any], Any]:
-    """Return numba's decorator of the same name, whose cache on disk never ends a call."""
+def njit(*, cache: bool = True, allocates: bool = True, **options: Any) -> Callable[[Any], Any]:
+    """Return numba's decorator of the same name, whose cache on disk never ends a call.
+
+    A kernel that makes no arrays, which is what ``allocates`` says, is compiled faster without numba's memory manager.
+    """
+    if not allocates:
+        options["_nrt"] = False
 
     def decorate(function: Any) -> Any:
         kernel = numba.njit(**options)(function)
@@ -72,6 +79,12 @@ class _LastingCache(_FunctionCache):  # type: ignore[misc]
 
     _impl_class = _CheckedForm
 
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        # numba looks at the file of the kernel alone, and what the kernel calls may be in others.
+        stamp = self._cache_file._source_stamp, _digest_of_folder(Path(function.__code__.co_filename).parent)
+        self._cache_file._source_stamp = stamp
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         # A damaged file can make pickle raise anything.
         try:
@@ -91,6 +104,15 @@ class _LastingCache(_FunctionCache):  # type: ignore[misc]
             _say(NOT_KEPT, reason=_short(error))
 
 
+@functools.cache
+def _digest_of_folder(folder: Path) -> bytes:
+    """Return a digest of all Python files in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
 def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
@@ -100,3 +122,21 @@ def _say(message: str, **details: str) -> None:
     if message not in _said:
         _said.add(message)
         print(message.format(**details), file=sys.stderr, flush=True)
+
+
+class Pointer(numba.types.WrapperAddressProtocol):  # type: ignore[misc]
+    """A kernel that others call through a pointer: they are not compiled again for each kernel that it may point to."""
+
+    def __init__(self, kernel: Any, result: Any, arguments: tuple[Any, ...]) -> None:
+        self._signature = result(*arguments)
+        kernel.compile(arguments)
+        self._compiled = kernel.overloads[arguments]
+        wrapper = self._compiled.fndesc.llvm_cfunc_wrapper_name
+        self._address = self._compiled.library.get_pointer_to_function(wrapper)
+
+    def __wrapper_address__(self) -> Any:
+        return self._address
+
+    def signature(self) -> Any:
+        """Return the types of the arguments and of the result."""
+        return self._signature

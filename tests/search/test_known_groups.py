@@ -16,7 +16,8 @@ from scipy.optimize import linprog
 import evenhand as eh
 from evenhand import _compiled
 from evenhand.search import Certified, NoRule, Problem, certified, known_groups
-from evenhand.search import _known_groups_kernels as kernels
+from evenhand.search.arrangement import planes_of
+from evenhand.search.kernels import known_groups as kernels
 from evenhand.search.known_groups import Block, blocks_of, forest_of, may_have_blocks
 from oracles import best_by_all_cells, best_by_all_pairs_of_lines
 from problems import KINDS, feasible, random_problem, setting_of
@@ -30,7 +31,7 @@ def taken(monkeypatch):
     """Return a list that gets the blocks of every problem that is solved as one of known groups."""
     solved = []
     solve = certified._solve_known_groups
-    monkeypatch.setattr(certified, "_solve_known_groups", lambda *given: solved.append(given[2]) or solve(*given))
+    monkeypatch.setattr(certified, "_solve_known_groups", lambda *given: solved.append(given[0]) or solve(*given))
     return solved
 
 
@@ -259,7 +260,7 @@ patterns = njit(lambda *arguments: kernels._patterns(*arguments))
 )
 def test_the_leaf_of_a_point_has_the_sums_of_its_decisions(seed, kind, sizes):
     problem = block_problem(seed, sizes=sizes, k=3, kind=kind)
-    planes, scale, constant = certified._planes_of(problem)
+    planes, scale, constant = planes_of(problem)
     blocks = blocks_of(planes[:, :4])
     if blocks is None:  # ties may leave too few planes
         return
@@ -284,7 +285,7 @@ realise = njit(lambda *arguments: kernels._realise(*arguments))
 @given(seed=seeds, k=st.integers(2, 5), n=st.integers(3, 60))
 def test_a_choice_is_realised_or_proven_not_to_be_as_a_linear_program_over_all_planes_says(seed, k, n):
     problem = block_problem(seed, sizes=(n, n, n), k=k)
-    planes = certified._planes_of(problem)[0]
+    planes = planes_of(problem)[0]
     forest, _ = forest_of(planes, blocks_of(planes[:, : k + 1]))
     rng = np.random.default_rng(seed)
     some = [np.concatenate([[1.0], z]) / np.abs(z).max() for z in rng.normal(size=(5, k)) * 10.0]
@@ -296,7 +297,7 @@ def test_a_choice_is_realised_or_proven_not_to_be_as_a_linear_program_over_all_p
         first = np.concatenate([np.arange(forest.n_planes[a]) <= found[a][1] for a in range(3)])
         truth = deepest(forest.vectors, first == (np.repeat(sides, forest.n_planes) > 0))
         point = np.empty(k + 1)
-        depth, most, _ = realise(forest, chosen, np.empty((7, k + 1)), point, np.empty(7), np.zeros(7), np.ones(k + 1))
+        depth, most, _ = realise(forest, chosen, point, kernels.Realising.room(3, k + 1))
         assert depth - 1e-9 <= truth <= most + 1e-9
         assert (depth > 1e-11) != (most <= 1e-11)
         if depth > 1e-11:
@@ -333,7 +334,7 @@ def test_a_node_has_the_extremes_of_its_patterns(seed, n):
 
 def test_rates_that_many_constraints_share_are_kept_once():
     problem, _, _ = known_problem(0, groups=4, n=200, criterion="eo")
-    planes, _, _ = certified._planes_of(problem)
+    planes, _, _ = planes_of(problem)
     forest, _ = forest_of(planes, blocks_of(planes[:, : problem.dimension + 1]))
     assert problem.effects.shape[1] == 12
     assert forest.rates.shape[1] == 2

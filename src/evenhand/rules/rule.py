@@ -22,7 +22,7 @@ from evenhand.inputs import FloatArray, GroupProbabilities, as_float_array, read
 from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import AttributeKey, Criterion, Event, Groups, check_tolerance, resolve, write_out
 from evenhand.rules.sql import to_sql
-from evenhand.search import _kernels
+from evenhand.search.kernels.margin import linear_margin
 from evenhand.search.problem import Solution
 from evenhand.text import printable
 
@@ -299,7 +299,7 @@ class Rule:
             for position, (name, array) in enumerate(attributes):
                 flat = scores.flat(array[start:stop])
                 weights = form.columns[name].reshape(-1) if name in form.columns else np.zeros(1)
-                worst = _kernels.linear_margin(intercept, slope, source, flat, weights, position == 0, out[start:stop])
+                worst = linear_margin(intercept, slope, source, flat, weights, position == 0, out[start:stop])
                 bad = worst if bad < 0 else bad
                 source, intercept, slope = out[start:stop], 0.0, 1.0
             return bad if bad < 0 else bad + start

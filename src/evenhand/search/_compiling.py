@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ NOTICE = "evenhand: compiling the search for this number of contrasts and constr
 
 
 class _Announcer(event.Listener):
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
+    def __init__(self, kernels: tuple[Any, ...]) -> None:
+        self.kernels = kernels
 
     def on_start(self, event: Any) -> None:
-        if event.data["dispatcher"] is self.kernel:
+        if any(event.data["dispatcher"] is kernel for kernel in self.kernels):
+            self.kernels = ()
             print(NOTICE, file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
@@ -25,7 +27,19 @@ class _Announcer(event.Listener):
 
 
 @contextmanager
-def notice_of_compilation(kernel: Any) -> Iterator[None]:
-    """Say so on standard error when a kernel is compiled, and not when it is loaded from disk."""
-    with event.install_listener("numba:compile", _Announcer(kernel)):
+def notice_of_compilation(*kernels: Any) -> Iterator[None]:
+    """Say so once on standard error when one of the kernels is compiled, and not when it is loaded from disk."""
+    with event.install_listener("numba:compile", _Announcer(kernels)):
         yield
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect no garbage: while kernels are compiled, looking for it takes a tenth of the time and finds little."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.search import _known_groups_kernels as kernels
-from evenhand.search._kernels import RESOLUTION
+from evenhand.search.kernels import known_groups as kernels
+from evenhand.search.kernels.ladder import RESOLUTION, Incumbent
 from evenhand.search.problem import NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best
 
 if TYPE_CHECKING:
-    from evenhand.search.certified import Budget
+    from evenhand.search.budget import Budget
 
 MOST_BLOCKS = 12
 PLANES_A_BLOCK, PLANES_IN_SMALL_BLOCKS = 3, 6
@@ -222,64 +222,62 @@ class KnownGroups:
     """
 
     def __init__(
-        self, problem: Problem, planes: FloatArray, scale: FloatArray, constant: FloatArray, blocks: list[Block],
-        gap: float, known: FloatArray,
-    ) -> None:  # fmt: skip
+        self,
+        problem: Problem,
+        planes: FloatArray,
+        scale: FloatArray,
+        constant: FloatArray,
+        blocks: list[Block],
+        gap: float,
+        known: FloatArray,
+    ) -> None:
         steps, coordinates = len(problem.lower), problem.dimension + 1
         self.problem, self.scale, self.gap = problem, scale, gap
         self.forest, turned = forest_of(planes, blocks)
         self.constant = constant + turned
-        self.utility, self.point = known.copy(), np.full((steps, coordinates), np.nan)
-        self.left_behind = np.full(steps, -np.inf)
+        self.incumbent = Incumbent.none(steps, coordinates)
+        self.incumbent.utility[:] = known
+        self.room = kernels.Realising.room(len(blocks), coordinates)
         self.nodes = 0
-        # The ranges that wait: the first ``height`` places of the heap; the first range has all choices.
         self.height = 1
-        self.heap = np.arange(RANGES_AT_FIRST)
-        self.ranges = np.ones((RANGES_AT_FIRST, len(blocks)), dtype=np.int64)
-        self.bounds = np.full(RANGES_AT_FIRST, self.constant[0] + self.forest.gains[self.forest.first_node + 1].sum())
-        self.depths, self.steps = np.zeros((2, RANGES_AT_FIRST), dtype=np.int64)
-        self.points = np.zeros((RANGES_AT_FIRST, coordinates))
+        bound = float(self.constant[0] + self.forest.gains[self.forest.first_node + 1].sum())
+        self.ranges = kernels.Ranges.first(RANGES_AT_FIRST, len(blocks), coordinates, bound)
 
     def search(self, budget: Budget) -> None:
         """Look at all ranges that may hold a rule better by more than the gap, until the budget is spent."""
         while self.height and not budget.is_spent():
+            limits = float(min(budget.visits, VISITS_A_CALL)), float(budget.nodes)
+            bounds = self.problem.lower, self.problem.upper
+            state = self.ranges, self.height, self.incumbent, self.room
             code, self.height, nodes, visits = kernels.branch_ranges(
-                self.forest, self.constant, self.problem.lower, self.problem.upper, self.gap,
-                float(min(budget.visits, VISITS_A_CALL)), float(budget.nodes), self.heap, self.height, self.ranges,
-                self.bounds, self.depths, self.steps, self.points, self.utility, self.point, self.left_behind,
-            )  # fmt: skip
+                self.forest, self.constant, *bounds, self.gap, *limits, *state
+            )
             self.nodes += nodes
             budget.spend(visits, nodes)
             if code == kernels.OUT_OF_ROOM:
-                if len(self.heap) >= MOST_RANGES:
+                if len(self.ranges.heap) >= MOST_RANGES:
                     budget.stop("work")
                     return
-                self._grow()
+                self.ranges = self.ranges.doubled()
 
     def offer(self, best: Best) -> None:
         """Take the rules that another search found, where they are better."""
-        for step in np.flatnonzero(best.utility > self.utility + RESOLUTION):
+        for step in np.flatnonzero(best.utility > self.incumbent.utility + RESOLUTION):
             w = best.z[step] * self.scale
-            self.utility[step] = best.utility[step]
-            self.point[step] = np.concatenate([[1.0], w]) / max(1.0, float(np.abs(w).max()))
+            self.incumbent.utility[step] = best.utility[step]
+            self.incumbent.point[step] = np.concatenate([[1.0], w]) / max(1.0, float(np.abs(w).max()))
 
     def results(self) -> list[Solution | NoRule]:
         """Return what was found beyond what was known before, and the bound on everything."""
-        waiting = self.heap[: self.height]
+        bounds, steps = self.ranges.bounds, self.ranges.steps
+        waiting = self.ranges.heap[: self.height]
         found: list[Solution | NoRule] = []
-        for step, point in enumerate(self.point):
-            bound = float(self.bounds[waiting[self.steps[waiting] <= step]].max(initial=-np.inf))
-            bound = max(bound, float(self.left_behind[step]), float(self.utility[step]))
+        for step, point in enumerate(self.incumbent.point):
+            bound = float(bounds[waiting[steps[waiting] <= step]].max(initial=-np.inf))
+            bound = max(bound, float(self.incumbent.left_behind[step]), float(self.incumbent.utility[step]))
             if np.isnan(point[0]):
                 found.append(NoRule(bound == -np.inf, self.nodes, bound))
                 continue
             z = point[1:] / (point[0] * self.scale)
             found.append(conclude(self.problem, step, z, upper_bound=bound, nodes=self.nodes))
         return found
-
-    def _grow(self) -> None:
-        """Double the room."""
-        self.heap = np.concatenate([self.heap, len(self.heap) + np.arange(len(self.heap))])
-        for name in ("ranges", "bounds", "depths", "steps", "points"):
-            array = getattr(self, name)
-            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))

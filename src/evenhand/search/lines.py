@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_seed, check_whole
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.search import _kernels
+from evenhand.search.kernels.ladder import RESOLUTION, first_step_met
 from evenhand.search.problem import NoRule, Problem, Solution
 from evenhand.search.sweep import Best, settled, sweep_rows
 from evenhand.search.threshold import Threshold
 
-ROUNDING = 0.1 * _kernels.RESOLUTION
-CLOSE = 10.0 * _kernels.RESOLUTION
+ROUNDING = 0.1 * RESOLUTION
+CLOSE = 10.0 * RESOLUTION
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _try_every_cell(problem: Problem, table: FloatArray, side: _Side, best: Best
     state[:, 0] += problem.offset
     for cell in np.argsort(-state[:, 0], kind="stable"):
         utility = state[cell, 0]
-        step = _kernels.first_step_met(state[cell, 1:], problem.lower, problem.upper)
+        step = first_step_met(state[cell, 1:], problem.lower, problem.upper)
         if step == len(best.utility) or utility <= best.utility[step] + CLOSE:
             continue
         edge = side.origin + _between(breakpoints, cell) * side.direction

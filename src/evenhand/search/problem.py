@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.search import _kernels
+from evenhand.search.kernels import ladder
 
-FEASIBILITY_SLACK: float = _kernels.FEASIBILITY_SLACK
+FEASIBILITY_SLACK: float = ladder.FEASIBILITY_SLACK
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ class Problem:
         terms = self.contrasts * z
         size = np.maximum(np.abs(self.margin), np.abs(terms).max(axis=1))
         crossed = np.abs(self.contrasts).max(axis=1) > 1e-15 * np.abs(self.margin)
-        clear = np.abs(self.margin - terms.sum(axis=1)) > _kernels.RESOLUTION * size
+        clear = np.abs(self.margin - terms.sum(axis=1)) > ladder.RESOLUTION * size
         return bool((clear | ~crossed).all())
 
     def evaluate(self, decisions: NDArray[np.bool_]) -> tuple[float, FloatArray]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evenhand.inputs import FloatArray
-from evenhand.search import _kernels
+from evenhand.search.kernels.ladder import RESOLUTION, first_step_met
+from evenhand.search.kernels.sweep import sweep
 from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
 
 ROUNDS_TO_CENTRE = 4
@@ -36,7 +37,7 @@ class Best:
         if not (anywhere or problem.strictly_inside(z)):
             return
         utility, values = problem.evaluate(problem.decide(z))
-        step = _kernels.first_step_met(values, problem.lower, problem.upper)
+        step = first_step_met(values, problem.lower, problem.upper)
         better = np.flatnonzero(utility > self.utility[step:] + problem.resolution) + step
         self.utility[better] = utility
         self.z[better] = z
@@ -159,10 +160,8 @@ def sweep_rows(
     utility = best.utility.copy()
     position = np.full(len(utility), np.inf)
     closest = best.closest.copy()
-    _kernels.sweep(
-        order, len(order), turns, start, low, np.inf, problem.lower, problem.upper, utility, position, closest
-    )
-    better = np.isfinite(position) & (utility > best.utility + _kernels.RESOLUTION)
+    sweep(order, len(order), turns, start, low, np.inf, problem.lower, problem.upper, utility, position, closest)
+    better = np.isfinite(position) & (utility > best.utility + RESOLUTION)
     if problem.dimension > 1 and extra is None:
         # A line may lie on a row's hyperplane; what is found there hangs on rounding.
         for step in np.flatnonzero(better):

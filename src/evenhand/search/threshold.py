@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.search import _kernels
+from evenhand.search.kernels.sweep import middle_of
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution
 from evenhand.search.sweep import Best, settled, sweep_rows
 
@@ -56,7 +56,7 @@ def try_every_cell(problem: Problem, best: Best) -> None:
     for cell in np.argsort(-state[:, 0], kind="stable"):
         if state[cell, 0] + problem.offset <= best.utility.min() + problem.resolution or tries >= MOST_TRIES:
             return
-        z, wide = _kernels.middle_of(ends[cell], ends[cell + 1], 0.0)
+        z, wide = middle_of(ends[cell], ends[cell + 1], 0.0)
         if wide and problem.excess(state[cell, 1:], len(problem.lower) - 1) <= FEASIBILITY_SLACK:
             tries += 1
             best.offer(problem, np.array([z]), anywhere=True)

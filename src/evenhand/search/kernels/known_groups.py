@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from evenhand._compiled import njit
 from evenhand.inputs import FloatArray
-from evenhand.search import _kernels
-from evenhand.search._kernels import RESOLUTION, _deepest_point, _inner
+from evenhand.search.kernels.ladder import RESOLUTION, first_step_met
+from evenhand.search.kernels.leaves import Simplex, deepest_point
+
+inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 DONE, OUT_OF_BUDGET, OUT_OF_ROOM = 0, 1, 2
 # A set of points is empty if none is deeper than this; what is between this and RESOLUTION is left undecided.
@@ -54,7 +56,50 @@ class Forest(NamedTuple):
     coefficients: FloatArray
 
 
-@_inner
+class Ranges(NamedTuple):
+    """The ranges that wait. The heap has the places of those that do, the rest of it places that are free.
+
+    Of each: its nodes, a bound, how often it was halved, the first step that some choice may meet, and a rule inside.
+    """
+
+    heap: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    bounds: FloatArray
+    depths: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    points: FloatArray
+
+    @classmethod
+    def first(cls, room: int, n_blocks: int, n_coordinates: int, bound: float) -> Ranges:
+        """Return the one range of all choices, with room for others."""
+        depths, steps = np.zeros((2, room), dtype=np.int64)
+        nodes = np.ones((room, n_blocks), dtype=np.int64)
+        return cls(np.arange(room), nodes, np.full(room, bound), depths, steps, np.zeros((room, n_coordinates)))
+
+    def doubled(self) -> Ranges:
+        """Return the same with twice the room."""
+        heap = np.concatenate([self.heap, len(self.heap) + np.arange(len(self.heap))])
+        return Ranges(heap, *(np.concatenate([array, np.zeros_like(array)]) for array in self[1:]))
+
+
+class Realising(NamedTuple):
+    """Room to look for a rule inside a range."""
+
+    simplex: Simplex
+    normals: FloatArray
+    offsets: FloatArray
+    weights: FloatArray
+    half: FloatArray
+
+    @classmethod
+    def room(cls, n_blocks: int, n_coordinates: int) -> Realising:
+        """Return room for a number of blocks."""
+        size = 2 * n_blocks + 1
+        simplex = Simplex.room(n_coordinates, size)
+        return cls(simplex, np.zeros((size, n_coordinates)), np.zeros(size), np.zeros(size), np.ones(n_coordinates))
+
+
+@inner
 def _patterns(node, width, n_planes):
     """Return a node's side (0: all, 1: the first plane decides 1, -1: it decides 0) and first and last pattern."""
     if node == 1:
@@ -69,7 +114,7 @@ def _patterns(node, width, n_planes):
     return -1, start - 3 * width, min(end - 3 * width, n_planes - 1)
 
 
-@_inner
+@inner
 def _limit(forest, block, node, normals, count):
     """Append the planes that a node's points lie between, each towards its inside; return the new count."""
     side, low, high = _patterns(node, forest.width[block], forest.n_planes[block])
@@ -90,7 +135,7 @@ def _limit(forest, block, node, normals, count):
     return count
 
 
-@_inner
+@inner
 def _clearance(normals, count, point):
     """Return the smallest normal . point / |normal|_1."""
     smallest = np.inf
@@ -104,16 +149,18 @@ def _clearance(normals, count, point):
     return smallest
 
 
-@_inner
-def _realise(forest, nodes, normals, point, weights, offsets, half):
+@inner
+def _realise(forest, nodes, point, room):
     """Find a rule inside a range: return its depth, a bound on the depth of all, and the row visits."""
+    normals, weights = room.normals, room.weights
     for j in range(normals.shape[1]):
         normals[0, j] = 0.0
     normals[0, 0] = 1.0
     count = np.int64(1)  # a literal would have versions of its own compiled
     for block in range(nodes.shape[0]):
         count = _limit(forest, block, nodes[block], normals, count)
-    depth, visits = _deepest_point(normals, offsets, count, half, point, weights)
+    depth, visits = deepest_point(normals, room.offsets, count, room.half, point, room.simplex)
+    _dual_weights(room.simplex, count, weights)
     most = _depth_at_most(normals, count, weights)
     if depth <= RESOLUTION and most > EMPTY:
         _solve_again(normals, count, weights)
@@ -122,7 +169,22 @@ def _realise(forest, nodes, normals, point, weights, offsets, half):
     return depth, most, visits
 
 
-@_inner
+@inner
+def _dual_weights(simplex, count, weights):
+    """Fill in the dual weights of the program that was just solved.
+
+    No point x of its box is deeper than sum_r weight_r (normal_r . x + offset_r) / sum_r weight_r |normal_r|_1,
+    whatever the rounding.
+    """
+    d = simplex.outside.shape[0] - 1
+    for r in range(count):
+        weights[r] = 0.0
+    for j in range(d + 1):
+        if d < simplex.outside[j] <= d + count:
+            weights[simplex.outside[j] - d - 1] = max(0.0, -simplex.reduced[j])
+
+
+@inner
 def _depth_at_most(normals, count, weights):
     """Return how deep a point of the cube |x_j| <= 1 can be at most, as weights of the planes say that are not < 0."""
     most = 0.0
@@ -136,7 +198,7 @@ def _depth_at_most(normals, count, weights):
     return most / size if size > 0.0 else np.inf
 
 
-@_inner
+@inner
 def _solve_again(normals, count, weights):
     """Replace the weights by a solution of sum_r weight_r normal_r = 0, sum_r weight_r = 1 on the planes that have any.
 
@@ -183,7 +245,7 @@ def _solve_again(normals, count, weights):
         weights[r] = max(0.0, weights[r])
 
 
-@_inner
+@inner
 def _pattern_at(forest, block, point):
     """Return the leaf of a block's tree that a point is in, or 0 where it is too near to a plane to tell."""
     first, n = forest.first_plane[block], forest.n_planes[block]
@@ -211,7 +273,7 @@ def _pattern_at(forest, block, point):
     return leaf if side > 0.0 else leaf + forest.width[block]
 
 
-@_inner
+@inner
 def _measure(forest, leaves, constant, values):
     """Fill the values of a choice and return its utility."""
     utility = constant[0]
@@ -226,7 +288,7 @@ def _measure(forest, leaves, constant, values):
     return utility
 
 
-@_inner
+@inner
 def _leave(bound, step, best_utility, left_behind):
     """Remember the bound of a range that is not looked at any more, for the steps where it counts."""
     for s in range(step, best_utility.shape[0]):
@@ -234,7 +296,7 @@ def _leave(bound, step, best_utility, left_behind):
             left_behind[s] = max(left_behind[s], bound)
 
 
-@_inner
+@inner
 def _first_step(forest, nodes, constant, lower, upper, step, low, high):
     """Return the first step from ``step`` on whose bounds some choice of the range may meet."""
     for c in range(low.shape[0]):
@@ -263,7 +325,7 @@ def _first_step(forest, nodes, constant, lower, upper, step, low, high):
     return step
 
 
-@_inner
+@inner
 def _widest(forest, nodes):
     """Return the block whose rates vary most in a range, -1 where every block has one pattern."""
     chosen = -1
@@ -285,13 +347,13 @@ def _widest(forest, nodes):
     return chosen
 
 
-@_inner
+@inner
 def _before(bounds, depths, one, other):
     """Tell whether one range is looked at before another: for its bound, or as deep down where bounds are equal."""
     return bounds[one] > bounds[other] or (bounds[one] == bounds[other] and depths[one] > depths[other])
 
 
-@_inner
+@inner
 def _rise(bounds, depths, heap, i):
     """Move an entry of a heap up to its place."""
     while i > 0 and _before(bounds, depths, heap[i], heap[(i - 1) // 2]):
@@ -300,7 +362,7 @@ def _rise(bounds, depths, heap, i):
         i = above
 
 
-@_inner
+@inner
 def _sink(bounds, depths, heap, height):
     """Move the first entry of a heap down to its place."""
     i = 0
@@ -314,40 +376,33 @@ def _sink(bounds, depths, heap, height):
         i = below
 
 
-@_inner
-def _offer(
-    forest, leaves, constant, lower, upper, best_utility, best_point, values, normals, point, weights, offsets, half
-):
+@inner
+def _offer(forest, leaves, constant, lower, upper, incumbent, values, point, room):
     """Keep the middle of a choice's cell for every step that it meets and improves. Returns the row visits."""
     utility = _measure(forest, leaves, constant, values)
-    step = _kernels.first_step_met(values, lower, upper)
-    if step == lower.shape[0] or utility <= best_utility[step] + RESOLUTION:
+    step = first_step_met(values, lower, upper)
+    if step == lower.shape[0] or utility <= incumbent.utility[step] + RESOLUTION:
         return 0
-    depth, _, visits = _realise(forest, leaves, normals, point, weights, offsets, half)
+    depth, _, visits = _realise(forest, leaves, point, room)
     if depth > RESOLUTION:
         for s in range(step, lower.shape[0]):
-            if utility > best_utility[s] + RESOLUTION:
-                best_utility[s] = utility
+            if utility > incumbent.utility[s] + RESOLUTION:
+                incumbent.utility[s] = utility
                 for j in range(point.shape[0]):
-                    best_point[s, j] = point[j]
+                    incumbent.point[s, j] = point[j]
     return visits
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def branch_ranges(
-    forest, constant, lower, upper, target, most_visits, most_ranges, heap, height, nodes, bounds, depths, steps,
-    points, best_utility, best_point, left_behind,
-):  # fmt: skip
+@njit(nogil=True, error_model="numpy")
+def branch_ranges(forest, constant, lower, upper, target, most_visits, most_ranges, ranges, height, incumbent, room):
     """Halve ranges, those with the largest bound first, until none may hold a better rule or the work is spent.
 
-    The first ``height`` entries of ``heap`` are the places of the ranges that wait in ``nodes``, ``bounds``, ``depths``
-    (how often they were halved), ``steps`` (the first that some choice may meet) and ``points`` (a rule inside); the
-    other entries are free places. Returns (why it ended, the new height, the ranges looked at, the row visits).
+    The first ``height`` entries of the heap wait. Returns (why it ended, the new height, the ranges looked at, the row
+    visits).
     """
+    heap, nodes, bounds, depths, steps, points = ranges
+    best_utility, left_behind, normals = incumbent.utility, incumbent.left_behind, room.normals
     n_blocks, k = nodes.shape[1], points.shape[1]
-    normals = np.empty((2 * n_blocks + 1, k))
-    offsets, weights = np.zeros(2 * n_blocks + 1), np.empty(2 * n_blocks + 1)
-    half = np.ones(k)
     low, high = np.empty(lower.shape[1]), np.empty(lower.shape[1])
     child, leaves = np.empty(n_blocks, dtype=np.int64), np.empty(n_blocks, dtype=np.int64)
     point, middle, parent_point = np.empty(k), np.empty(k), np.empty(k)
@@ -399,7 +454,7 @@ def branch_ranges(
                 point[j] = parent_point[j]
             count = _limit(forest, block, child[block], normals, np.int64(0))
             if single or _clearance(normals, count, point) <= ROOM_TO_STAY:
-                depth, most, pivoted = _realise(forest, child, normals, point, weights, offsets, half)
+                depth, most, pivoted = _realise(forest, child, point, room)
                 visits += pivoted
                 if most <= EMPTY:
                     continue
@@ -408,10 +463,7 @@ def branch_ranges(
                     leaves[b] = child[b] if single else _pattern_at(forest, b, point)
                     clear = clear and leaves[b] > 0
                 if clear:
-                    visits += _offer(
-                        forest, leaves, constant, lower, upper, best_utility, best_point, low, normals, middle, weights,
-                        offsets, half,
-                    )  # fmt: skip
+                    visits += _offer(forest, leaves, constant, lower, upper, incumbent, low, middle, room)
                 if single:
                     if not clear:
                         _leave(bound, step, best_utility, left_behind)

@@ -1,0 +1,96 @@
+"""How much work a search may do: row visits, boxes and seconds."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+
+from evenhand.search.kernels.boxes import Boxes, classify
+
+# Work is counted in row visits, so that a busy machine finds what an idle one finds.
+VISITS_FOR_THE_PLANE = 1_000_000_000
+VISITS_BEYOND = 500_000_000
+VISITS_BESIDE = 2.0
+
+
+class Asked(Protocol):
+    """What a user allows; None sets no limit."""
+
+    @property
+    def max_nodes(self) -> int | None: ...
+    @property
+    def max_visits(self) -> int | None: ...
+    @property
+    def max_seconds(self) -> float | str | None: ...
+
+
+class Budget:
+    """The work that a search may do: row visits, boxes and, where a user says so, seconds."""
+
+    def __init__(self, visits: float, nodes: float, deadline: float, parent: Budget | None = None) -> None:
+        self.visits, self.nodes, self.deadline, self.parent = visits, nodes, deadline, parent
+        self.stopped: str | None = None
+
+    @classmethod
+    def of(cls, options: Asked, dimension: int) -> Budget:
+        """Return the budget that a user's options give."""
+        limit = options.max_seconds
+        nodes = np.inf if options.max_nodes is None else options.max_nodes
+        visits = np.inf if options.max_visits is None else options.max_visits
+        if limit is None or (isinstance(limit, str) and min(visits, nodes) < np.inf):
+            return cls(visits, nodes, np.inf)
+        if isinstance(limit, str):
+            return cls(VISITS_FOR_THE_PLANE if dimension <= 2 else VISITS_BEYOND, nodes, np.inf)
+        return cls(min(visits, limit * visits_a_second()), nodes, time.perf_counter() + limit)
+
+    def share(self, part: float) -> Budget:
+        """Return a part of what is left, which is taken from here as it is spent."""
+        return Budget(part * self.visits, max(1.0, part * self.nodes), self.deadline, self)
+
+    def at_most(self, visits: float) -> Budget:
+        """Return a part that allows no more than so many visits."""
+        return Budget(min(visits, self.visits), self.nodes, self.deadline, self)
+
+    def spend(self, visits: float, nodes: float) -> None:
+        """Take away what was used."""
+        self.visits -= visits
+        self.nodes -= nodes
+        if self.parent is not None:
+            self.parent.spend(visits, nodes)
+
+    def extend(self, seconds: float) -> None:
+        """Move the deadline: compiling is not searching."""
+        self.deadline += seconds
+        if self.parent is not None:
+            self.parent.extend(seconds)
+
+    def is_spent(self) -> bool:
+        """Tell whether nothing is left, and remember of what."""
+        if self.visits <= 0.0 or self.nodes <= 0.0 or time.perf_counter() > self.deadline:
+            self.stop("work" if self.visits <= 0.0 else "nodes" if self.nodes <= 0.0 else "time")
+            return True
+        return False
+
+    def stop(self, reason: str | None) -> None:
+        """Remember why the search ended before its proof."""
+        self.stopped = reason
+        if self.parent is not None:
+            self.parent.stop(reason)
+
+
+@cache
+def visits_a_second() -> float:
+    """Return how many rows a core visits in a second, measured once and rounded to a power of two."""
+    rng = np.random.default_rng(0)
+    planes = rng.normal(size=(20_000, 8))
+    box, halves = Boxes.room(1, 3, 3, len(planes)), Boxes.halves(3, 3, len(planes))
+    box.centre[0], box.radius[0], box.rows[:] = [1.0, 0.1, 0.1], [0.0, 0.1, 0.1], np.arange(len(planes))
+    fastest = np.inf
+    for _ in range(20):
+        started = time.thread_time()
+        classify(planes, box, 0, len(planes), 1, 0.0, halves)
+        fastest = min(fastest, time.thread_time() - started)
+    return float(2.0 ** np.round(np.log2(len(planes) / (VISITS_BESIDE * max(fastest, 1e-9)))))

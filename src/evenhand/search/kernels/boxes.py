@@ -1,0 +1,317 @@
+"""Boxes of points (t, w): which rows are open in them, what these can do, and how boxes are halved."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.inputs import FloatArray
+from evenhand.search.kernels.bundles import bundled
+from evenhand.search.kernels.decorators import inlined, inner
+from evenhand.search.kernels.ladder import RESOLUTION, multipliers_at, offer, prune
+
+SMALL_RADIUS = 1e-8
+OPEN_FOR_BUNDLES = 12
+FADING, HOPE = 0.97, 0.9
+ROWS_FOR_SHARES = 64
+
+
+class Boxes(NamedTuple):
+    """``height[0]`` boxes, one on another.
+
+    Box b is |x - centre[b]| <= radius[b]. ``sums[b]`` has what is sure in it; its ``count[b]`` open rows are in ``rows``
+    from ``start[b]`` on, and a count of -1 says that all planes are, and that none has been looked at. No rule in it
+    has a utility above ``bound[b]``; ``guess[b]`` is how much the two bounds by bundles are expected to gain.
+    """
+
+    height: NDArray[np.int64]
+    centre: FloatArray
+    radius: FloatArray
+    sums: FloatArray
+    guess: FloatArray
+    bound: FloatArray
+    start: NDArray[np.int64]
+    count: NDArray[np.int64]
+    rows: NDArray[np.int32]
+
+    @classmethod
+    def room(cls, size: int, n_coordinates: int, n_columns: int, n_rows: int) -> Boxes:
+        """Return room for so many boxes, and for so many open rows in all of them."""
+        places = np.zeros((2, size, n_coordinates))
+        numbers = np.zeros((2, size), dtype=np.int64)
+        sums, guess, rows = np.zeros((size, n_columns)), np.zeros((size, 2)), np.zeros(n_rows, dtype=np.int32)
+        return cls(np.zeros(1, dtype=np.int64), *places, sums, guess, np.zeros(size), *numbers, rows)
+
+    @classmethod
+    def halves(cls, n_coordinates: int, n_columns: int, n_planes: int) -> Boxes:
+        """Return room for two boxes with as many open rows as there are planes; one more is written to."""
+        room = cls.room(2, n_coordinates, n_columns, 2 * (n_planes + 1))
+        room.start[1] = n_planes + 1
+        return room
+
+    def doubled(self) -> Boxes:
+        """Return the same boxes with twice the room."""
+        arrays = (np.concatenate([array, np.zeros_like(array)]) for array in self[1:])
+        return Boxes(self.height, *arrays)
+
+
+class Outlook(NamedTuple):
+    """What is known of one box: prices, sums at its centre, ranges of its values, and room to work."""
+
+    multipliers: FloatArray
+    middle: FloatArray
+    low: FloatArray
+    high: FloatArray
+    violation: FloatArray
+    no_price: FloatArray
+    shares: FloatArray
+
+    @classmethod
+    def room(cls, n_coordinates: int, n_columns: int) -> Outlook:
+        """Return room for the outlook of a box."""
+        multipliers, low, high, violation, no_price = np.zeros((5, n_columns - 1))
+        return cls(multipliers, np.zeros(n_columns), low, high, violation, no_price, np.zeros(n_coordinates))
+
+
+@inner
+def copy_box(source, i, target, j, count):
+    """Make box j of one array of boxes what box i of another is, with the first ``count`` of its rows."""
+    from_centre, from_radius, from_sums, from_guess = source.centre, source.radius, source.sums, source.guess
+    to_centre, to_radius, to_sums, to_guess = target.centre, target.radius, target.sums, target.guess
+    from_rows, to_rows, here, there = source.rows, target.rows, source.start[i], target.start[j]
+    target.bound[j] = source.bound[i]
+    target.count[j] = count
+    for c in range(from_centre.shape[1]):
+        to_centre[j, c] = from_centre[i, c]
+        to_radius[j, c] = from_radius[i, c]
+    for c in range(from_sums.shape[1]):
+        to_sums[j, c] = from_sums[i, c]
+    for c in range(from_guess.shape[1]):
+        to_guess[j, c] = from_guess[i, c]
+    for r in range(count):
+        to_rows[there + r] = from_rows[here + r]
+
+
+@inlined
+def classify(planes, boxes, b, count, split, share, halves):
+    """Split rows into surely 1 (added to the sums), surely 0 and open (kept), for both halves of a box in one pass.
+
+    The halves are ``share`` = 0.5 of the radius along the side ``split`` from the box's centre; with a share of 0 both
+    are the box itself. The loop has no branches, because which way a row falls is as good as random.
+    """
+    centre, radius, rows = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :]
+    first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
+    first_sums, second_sums = halves.sums[0], halves.sums[1]
+    # Unsigned numbers are not checked for being negative, which counts in the inner loops.
+    first, n_columns = np.uint64(centre.shape[0]), np.uint64(first_sums.shape[0])
+    half = share * radius[split]
+    # A point has at least three coordinates: these take no loop.
+    c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    one = 0
+    two = 0
+    for position in range(count):
+        i = rows[position]
+        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
+        reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
+        for j in range(3, centre.shape[0]):
+            v = planes[i, j]
+            value += v * centre[j]
+            reach += abs(v) * radius[j]
+        turn = half * planes[i, split]
+        reach -= abs(turn)
+        below = value - turn
+        above = value + turn
+        first_kept[one] = i
+        one += abs(below) < reach
+        second_kept[two] = i
+        two += abs(above) < reach
+        on_below = 1.0 if below >= reach else 0.0
+        on_above = 1.0 if above >= reach else 0.0
+        for c in range(n_columns):
+            amount = planes[i, first + c]
+            first_sums[c] += on_below * amount
+            second_sums[c] += on_above * amount
+    halves.count[0] = one
+    halves.count[1] = two
+
+
+@inlined
+def side_to_halve(planes, boxes, b, count, shares):
+    """Return the side of a box that its open rows owe most of their reach to: halving it decides the most of them.
+
+    Rows that the box is tiny for do not count: they meet in it, and smaller boxes would be cut by all of them.
+    """
+    radius, rows, start = boxes.radius, boxes.rows, boxes.start[b]
+    for j in range(shares.shape[0]):
+        shares[j] = 0.0
+    stride = max(1, count // ROWS_FOR_SHARES)
+    while True:
+        for position in range(start, start + count, stride):
+            i = rows[position]
+            reach = 0.0
+            largest = 0.0
+            for j in range(shares.shape[0]):
+                part = abs(planes[i, j]) * radius[b, j]
+                reach += part
+                largest = max(largest, part)
+            if largest >= SMALL_RADIUS:
+                for j in range(shares.shape[0]):
+                    shares[j] += abs(planes[i, j]) * radius[b, j] / reach
+        best = 0
+        for j in range(1, shares.shape[0]):
+            if shares[j] > shares[best]:
+                best = j
+        if stride == 1 or shares[best] > 0.0:
+            return best
+        stride = 1
+
+
+@inner
+def halve(planes, stack, halves, shares):
+    """Take a box from the stack and classify its rows for its halves; return how many these are.
+
+    A box whose rows have not been looked at is not halved, but looked at.
+    """
+    top = stack.height[0] - 1
+    whole = stack.count[top] < 0
+    count = planes.shape[0] if whole else stack.count[top]
+    split = 0 if whole else side_to_halve(planes, stack, top, count, shares)
+    share = 0.0 if whole else 0.5
+    for half in range(2):
+        copy_box(stack, top, halves, half, count - count)
+        halves.centre[half, split] += (half * 2 - 1) * (share * halves.radius[half, split])
+        halves.radius[half, split] *= 1.0 - share
+        halves.guess[half, 0] *= FADING
+        halves.guess[half, 1] *= FADING
+    classify(planes, stack, top, count, split, share, halves)
+    stack.height[0] = top
+    halves.height[0] = 1 if whole else 2
+    return count
+
+
+@inlined
+def measure(planes, boxes, b, outlook):
+    """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
+
+    ``middle`` gets the sums at the centre, ``low`` and ``high`` the smallest and largest sums of each effect of open
+    rows. The third value returned is the smallest distance of the centre from a plane.
+    """
+    centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.count[b]
+    multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
+    first, one, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(low.shape[0])
+    for c in range(middle.shape[0]):
+        middle[c] = sums[c]
+    for c in range(low.shape[0]):
+        low[c] = 0.0
+        high[c] = 0.0
+    c0, c1, c2 = centre[0], centre[1], centre[2]
+    gains = 0.0
+    priced = 0.0
+    nearest = np.inf
+    for position in range(count):
+        i = rows[position]
+        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
+        for j in range(3, centre.shape[0]):
+            value += planes[i, j] * centre[j]
+        nearest = min(nearest, abs(value))
+        on = 1.0 if value > 0.0 else 0.0
+        price = planes[i, first]
+        gains += max(price, 0.0)
+        middle[0] += on * price
+        for c in range(n_values):
+            effect = planes[i, first + one + c]
+            price -= multipliers[c] * effect
+            high[c] += max(effect, 0.0)
+            low[c] += min(effect, 0.0)
+            middle[one + c] += on * effect
+        priced += max(price, 0.0)
+    return gains, priced, nearest
+
+
+@inlined
+def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles):
+    """Tell whether the bundles prove that no rule in the box meets the bounds of a step; also the guess for its parts.
+
+    The direction in which the centre misses the bounds is what is tried: all rules of the box may miss them there.
+    The guess is the share of the plain range that the bundles are expected to leave.
+    """
+    middle, low, high, violation = outlook.middle, outlook.low, outlook.high, outlook.violation
+    lower, upper, sums, guess = ladder.lower, ladder.upper, boxes.sums, boxes.guess[b, 1]
+    missed = 0.0
+    plain = 0.0
+    for c in range(violation.shape[0]):
+        value = middle[1 + c]
+        v = max(value - upper[step, c], 0.0) + min(value - lower[step, c], 0.0)
+        violation[c] = v
+        missed += v * v
+        plain += v * (value - sums[b, 1 + c] - (low[c] if v > 0.0 else high[c]))
+    if missed == 0.0 or missed <= HOPE * guess * plain:
+        return False, guess
+    scale = 1.0 / np.sqrt(missed)
+    least = 0.0
+    needed = 0.0
+    at_centre = 0.0
+    for c in range(violation.shape[0]):
+        violation[c] *= scale
+        v = violation[c]
+        least += v * sums[b, 1 + c]
+        at_centre += v * middle[1 + c]
+        if v != 0.0:
+            needed += v * (upper[step, c] if v > 0.0 else lower[step, c])
+    least -= bundled(planes, boxes, b, face, 0.0, violation, bundles)
+    return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
+
+
+@inner
+def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known):
+    """Set the bound of a box, -inf where it holds nothing better, and keep its centre if that is; return row visits.
+
+    ``known`` is the smallest utility over the steps before the box was looked at.
+    """
+    low, high, multipliers, middle = outlook.low, outlook.high, outlook.multipliers, outlook.middle
+    sums, centre, radius, guess, opened = boxes.sums[b], boxes.centre[b], boxes.radius, boxes.guess, boxes.count[b]
+    bounds, no_price = boxes.bound, outlook.no_price
+    visits = 0
+    multipliers_at(centre, ladder, multipliers)
+    gains, priced, nearest = measure(planes, boxes, b, outlook)
+    if nearest > RESOLUTION and centre[0] > RESOLUTION:
+        offer(middle, centre, ladder, incumbent)
+    bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
+    if last >= 0 and opened > OPEN_FOR_BUNDLES:
+        face = opened - opened
+        for j in range(1, centre.shape[0]):
+            if radius[b, j] < radius[b, face]:
+                face = j
+        ahead = sums[0] + gains - middle[0]
+        if middle[0] + HOPE * guess[b, 0] * ahead <= known + target:
+            together = bundled(planes, boxes, b, face, 1.0, no_price, bundles)
+            visits += opened
+            guess[b, 0] = max(0.05, (sums[0] + together - middle[0]) / (ahead + 1e-300))
+            gains = min(gains, together)
+            bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
+        if last >= 0:
+            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles)
+            if hopeless:
+                bound = -np.inf
+    bounds[b] = bound
+    return visits
+
+
+@inner
+def tiny(planes, boxes, b):
+    """Tell whether a box is tiny for all its open rows: each of its sides is short, or does not matter to them."""
+    radius, rows, start, count = boxes.radius, boxes.rows, boxes.start[b], boxes.count[b]
+    shortest = np.inf
+    for j in range(radius.shape[1]):
+        if radius[b, j] > 0.0:
+            shortest = min(shortest, radius[b, j])
+    if shortest >= SMALL_RADIUS:
+        return False
+    for position in range(start, start + count):
+        i = rows[position]
+        for j in range(radius.shape[1]):
+            if abs(planes[i, j]) * radius[b, j] >= SMALL_RADIUS:
+                return False
+    return True
