@@ -12,7 +12,7 @@ from numba.core.dispatcher import Dispatcher
 
 from evenhand import _compiled
 from evenhand.engines import _kernels as engine_kernels
-from evenhand.search import _kernels as search_kernels
+from evenhand.search.kernels import boxes, branch, bundles, ladder, leaves, margin, planes, sweep
 
 SMALL = """
 {before}
@@ -26,11 +26,11 @@ print(twice(3.0), sum(twice.stats.cache_hits.values()))
 """
 REAL = """
 import evenhand as eh
-from evenhand.search import _kernels
+from evenhand.search.kernels.margin import linear_margin
 
 rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
 decisions = rule.decide([0.45, 0.55], [[0.1, 0.9], [0.9, 0.1]])
-print(*decisions, sum(_kernels.linear_margin.stats.cache_hits.values()))
+print(*decisions, sum(linear_margin.stats.cache_hits.values()))
 """
 
 
@@ -152,7 +152,57 @@ def test_a_rule_decides_with_a_damaged_cache(tmp_path):
     assert run(tmp_path, REAL) == ("1 0 1", [])
 
 
-@pytest.mark.parametrize("module", [search_kernels, engine_kernels])
+CALLER = """
+import callee
+from evenhand._compiled import njit
+
+@njit(cache=True)
+def thrice(x):
+    return callee.once(x) + 2.0 * x
+
+print(thrice(3.0), sum(thrice.stats.cache_hits.values()))
+"""
+
+
+def test_a_kernel_is_compiled_anew_when_another_file_of_its_folder_has_changed(tmp_path):
+    """numba itself looks at the kernel's own file, and what it calls may be in another."""
+    callee = tmp_path / "callee.py"
+    callee.write_text("from evenhand._compiled import njit\n\n@njit(cache=True)\ndef once(x):\n    return x\n")
+    assert run(tmp_path, CALLER) == ("9.0 0", [])
+    assert run(tmp_path, CALLER) == ("9.0 1", [])
+    callee.write_text(callee.read_text().replace("return x", "return x + 1.0"))
+    assert run(tmp_path, CALLER) == ("10.0 0", [])
+
+
+POINTED = """
+from numba import types
+from evenhand._compiled import Pointer, njit
+
+@njit(cache=True)
+def once(x):
+    return x
+
+@njit(cache=True)
+def twice(x):
+    return 2.0 * x
+
+@njit(cache=True)
+def call(function, x):
+    return function(x)
+
+pointers = [Pointer(kernel, types.float64, (types.float64,)) for kernel in (once, twice)]
+print(*(call(pointer, 3.0) for pointer in pointers), len(call.signatures), sum(call.stats.cache_hits.values()))
+"""
+
+
+def test_a_kernel_that_calls_through_a_pointer_is_compiled_once_for_all_that_it_points_to(tmp_path):
+    assert run(tmp_path, POINTED) == ("3.0 6.0 1 0", [])
+    assert run(tmp_path, POINTED) == ("3.0 6.0 1 1", [])
+
+
+@pytest.mark.parametrize(
+    "module", [engine_kernels, boxes, branch, bundles, ladder, leaves, margin, planes, sweep], ids=lambda m: m.__name__
+)
 def test_every_kernel_has_this_cache(module):
     kernels = [value for value in vars(module).values() if isinstance(value, Dispatcher)]
     assert kernels

@@ -124,7 +124,7 @@ def _say(message: str, **details: str) -> None:
         print(message.format(**details), file=sys.stderr, flush=True)
 
 
-class Pointer(numba.types.WrapperAddressProtocol):  # type: ignore[misc]
+class Pointer(numba.types.WrapperAddressProtocol):
     """A kernel that others call through a pointer: they are not compiled again for each kernel that it may point to."""
 
     def __init__(self, kernel: Any, result: Any, arguments: tuple[Any, ...]) -> None:

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenhand.errors import InputError
-from evenhand.search import Certified, Directions, Lines, NoRule, Problem, _kernels, certified
-from evenhand.search.certified import Budget, _faces, _parts
+from evenhand.search import Certified, Directions, Lines, NoRule, Problem, budget, certified, stack
+from evenhand.search.arrangement import faces, pieces
+from evenhand.search.budget import Budget
+from evenhand.search.kernels.branch import WORK_A_BOX
 from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
 from problems import KINDS, assert_never_behind, feasible, random_problem
 
@@ -76,8 +78,8 @@ def test_every_face_is_searched_without_help_from_the_smoothed_search(k, monkeyp
 
 @pytest.mark.parametrize("k", [1, 2, 5, 6, 8, 40])
 def test_the_parts_of_a_face_are_not_too_many_and_cover_it(k):
-    for centre, radius in _faces(k):
-        parts = _parts(centre, radius)
+    for centre, radius in faces(k):
+        parts = pieces(centre, radius)
         sides = radius > 0.0
         assert len(parts) == 2 ** min(k, 6)
         assert len({tuple(middle) for middle, _ in parts}) == len(parts)
@@ -210,7 +212,7 @@ def test_boxes_where_many_planes_meet_stay_within_the_budget(k, kind):
     """Each such box is a problem of its own, whose boxes may be such problems again: all of their work counts."""
     visits = 2_000_000
     found = Certified(max_visits=visits, n_jobs=1).solve(random_problem(1, n=191, k=k, kind=kind, tolerance=0.2))[0]
-    assert found.nodes * _kernels.WORK_A_BOX * (2 * k + 1) <= 2 * visits
+    assert found.nodes * WORK_A_BOX * (2 * k + 1) <= 2 * visits
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 20_000), (4, 1500), (4, 50_000)])
@@ -225,7 +227,7 @@ def test_a_budget_of_nodes_or_work_is_honoured_and_leaves_a_true_bound(k, n, mon
     short = Certified(max_visits=20 * n).solve(problem)[0]
     assert short.stopped == "work"
     # The last boxes may go over.
-    assert -16 * n - certified.BOXES_A_ROUND * certified.VISITS_TO_PREPARE_A_BOX < budgets[-1].visits <= 0
+    assert -16 * n - certified.BOXES_A_ROUND * stack.VISITS_TO_PREPARE_A_BOX < budgets[-1].visits <= 0
     longer = Certified(max_visits=100_000_000).solve(problem)[0]
     assert budgets[-1].visits > -0.1 * 100_000_000
     assert utility_of(longer) is None or longer.utility <= min(few.upper_bound, short.upper_bound) + 1e-9
@@ -233,20 +235,20 @@ def test_a_budget_of_nodes_or_work_is_honoured_and_leaves_a_true_bound(k, n, mon
 
 def test_the_clock_is_a_hard_stop_and_says_so(monkeypatch):
     problem = random_problem(7, n=2_000, k=4, tolerance=0.05)
-    monkeypatch.setattr(certified, "visits_a_second", lambda: np.inf)
+    monkeypatch.setattr(budget, "visits_a_second", lambda: np.inf)
     found = Certified(max_seconds=1e-6).solve(problem)[0]
     assert found.stopped == "time"
     assert Certified(max_nodes=10).solve(problem)[0].stopped == "nodes"
 
 
 def test_seconds_are_work_and_measured_once():
-    rate = certified.visits_a_second()
-    assert rate == certified.visits_a_second()
+    rate = budget.visits_a_second()
+    assert rate == budget.visits_a_second()
     assert np.log2(rate) == np.round(np.log2(rate))
 
 
 def test_an_unfinished_search_gives_the_same_answer_with_any_number_of_threads(monkeypatch):
-    monkeypatch.setattr(certified, "VISITS_BEYOND", 20_000_000)
+    monkeypatch.setattr(budget, "VISITS_BEYOND", 20_000_000)
     problem = random_problem(11, n=3_000, k=4, tolerance=0.1)
     one, two, five = (Certified(n_jobs=jobs).solve(problem)[0] for jobs in (1, 2, 5))
     assert one.stopped == "work"
@@ -257,7 +259,7 @@ def test_the_gap_of_an_unfinished_search_is_a_bound_from_this_data(monkeypatch):
     problem = random_problem(11, n=3_000, k=4, tolerance=0.1)
     bounds = []
     for visits in (1e5, 1e7, 3e7, 1e8):
-        monkeypatch.setattr(certified, "VISITS_BEYOND", visits)
+        monkeypatch.setattr(budget, "VISITS_BEYOND", visits)
         found = Certified().solve(problem)[0]
         bounds.append(found.upper_bound)
         assert found.status == ("optimal" if found.stopped is None else "found" if np.isinf(found.gap) else "gap")

@@ -14,6 +14,7 @@ from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, NoRule, Problem, Smoothed, Solution, augmented, smoothed
 from evenhand.search.augmented import Lagrangian, SmoothSums, minimise
 from evenhand.search.dual import solve_linear_program
+from evenhand.search.excerpts import Scaled, box_around, stratified_sample
 from evenhand.search.smoothed import Missed, smoothed_search
 from evenhand.search.sweep import Best
 from oracles import best_by_all_cells, smoothed_in_numpy
@@ -299,7 +300,7 @@ def test_a_sample_of_many_rows_loses_nothing_that_the_sample_found(monkeypatch):
     results = Smoothed(max_work=2e7).solve(problem)
     check_results(problem, results)
     assert len(sampled[0].problem.margin) < 3000
-    scaled = smoothed._Scaled.of(problem)
+    scaled = Scaled.of(problem)
     for z in sampled[0].best.z:
         utility, values = problem.evaluate(problem.decide(scaled.outward(z)))
         for step, result in enumerate(results):
@@ -319,7 +320,7 @@ def test_a_sample_stands_for_all_rows(kind):
     if kind == "expected":
         mixed = problem.contrasts @ problem.mixing.T / 20_000
         problem = dataclasses.replace(problem, gain=problem.margin / 20_000, effects=mixed)
-    sample = smoothed._stratified_sample(problem, 4000, np.random.default_rng(1))
+    sample = stratified_sample(problem, 4000, np.random.default_rng(1))
     assert 4000 <= len(sample.margin) < 6000
     assert sample.weight.sum() == pytest.approx(1.0)
     assert sample.gain.sum() == pytest.approx(problem.gain.sum(), abs=0.02)
@@ -334,7 +335,7 @@ def test_a_small_stratum_is_kept_whole():
     effects = problem.effects.copy()
     rare = np.arange(0, 20_000, 1000)
     effects[rare] = 7.0
-    sample = smoothed._stratified_sample(dataclasses.replace(problem, effects=effects), 2000, np.random.default_rng(0))
+    sample = stratified_sample(dataclasses.replace(problem, effects=effects), 2000, np.random.default_rng(0))
     assert (sample.effects == 7.0).all(axis=1).sum() == len(rare)
 
 
@@ -344,7 +345,7 @@ def test_inside_a_box_the_open_rows_count_as_all_rows_do(seed, n, k, rows):
     problem = random_problem(seed, n=n, k=k)
     rng = np.random.default_rng(seed)
     centre = rng.normal(size=k)
-    box = smoothed._box_around(problem, centre, rows)
+    box = box_around(problem, centre, rows)
     radius = -0.5 * (box.margin[-2 * k : -k] + box.margin[-k:])
     assert (radius > 0.0).all()
     for z in centre + radius * rng.uniform(-1, 1, size=(10, k)) * 0.999:

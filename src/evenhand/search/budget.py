@@ -20,11 +20,16 @@ class Asked(Protocol):
     """What a user allows; None sets no limit."""
 
     @property
-    def max_nodes(self) -> int | None: ...
+    def max_nodes(self) -> int | None:
+        """Boxes."""
+
     @property
-    def max_visits(self) -> int | None: ...
+    def max_visits(self) -> int | None:
+        """Row visits."""
+
     @property
-    def max_seconds(self) -> float | str | None: ...
+    def max_seconds(self) -> float | str | None:
+        """Seconds, or "auto" for a fixed amount of work."""
 
 
 class Budget:

@@ -378,9 +378,8 @@ class _Run:
     ) -> list[Solution | NoRule]:
         """Return the best that some planes can do if the others, whose sums are given, stay as they are."""
         k, lower, upper = self.problem.dimension, self.problem.lower - sums[1:], self.problem.upper - sums[1:]
-        margin, *contrasts, gain = self.arrangement.planes[rows, : k + 2].T
-        effects = self.arrangement.planes[rows, k + 2 :]
-        contrasts = -np.column_stack(contrasts)
+        planes = self.arrangement.planes[rows]
+        margin, contrasts, gain, effects = planes[:, 0], -planes[:, 1 : k + 1], planes[:, k + 1], planes[:, k + 2 :]
         smaller = Problem(margin, contrasts, gain, effects, lower, upper, float(sums[0]), self.problem.mixing)
         parts = parts_of(smaller)
         if parts[0].problem.dimension == k:

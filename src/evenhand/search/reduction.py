@@ -83,9 +83,16 @@ def parts_of(problem: Problem) -> list[Part]:
 
 def _problem(original: Problem, margin: FloatArray, contrasts: FloatArray, mixing: FloatArray, scale: float) -> Problem:
     return Problem(
-        margin, contrasts, original.gain / scale, original.effects, original.lower, original.upper,
-        original.offset / scale, mixing, original.weight,
-    )  # fmt: skip
+        margin=margin,
+        contrasts=contrasts,
+        gain=original.gain / scale,
+        effects=original.effects,
+        lower=original.lower,
+        upper=original.upper,
+        offset=original.offset / scale,
+        mixing=mixing,
+        weight=original.weight,
+    )
 
 
 def _factor(size: float) -> float:

@@ -27,6 +27,7 @@ from evenhand.arguments import check_seed, is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search.augmented import ITERATIONS, VISITS_A_CALL, Lagrangian, SmoothSums, Stages, follow, minimise
+from evenhand.search.excerpts import Scaled, box_around, stratified_sample
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best, settled, sweep_line
 
@@ -35,7 +36,7 @@ WORK, WORK_A_ROW, WORK_A_STEP = 80e6, 200.0, 0.12
 VISITS_A_SWEPT_ROW = 6
 SHARE_FOR_STARTS = 0.5
 
-ROWS_OF_A_SAMPLE, ROWS_OF_A_STRATUM = 20_000, 100
+ROWS_OF_A_SAMPLE = 20_000
 MOST_ROWS_FOR_LINES, ROWS_FOR_LINES, RAYS, LINES_ON_ALL_ROWS = 3_000, 2_000, 360, 24
 
 # tau in units of a typical margin: from, to, number of stages.
@@ -169,7 +170,7 @@ def smoothed_search(
     max_work = usual if max_work is None else float(max_work)
     patience = max(1, round(FRUITLESS_ROUNDS * max_work / usual))
     seed = 0 if check_seed(random_state) is None else random_state
-    scaled = _Scaled.of(problem)
+    scaled = Scaled.of(problem)
     given = [*starts, *best.z[np.isfinite(best.utility)]]
     inner = [scaled.inward(np.asarray(z, dtype=np.float64)) for z in given]
     run = _Run(scaled.problem, np.random.default_rng(seed), patience)
@@ -179,7 +180,7 @@ def smoothed_search(
     elif problem.dimension > 1 and n > 0:
         lines = _lines_through_zero(problem.dimension, seed) * scaled.stretch
         if n > ROWS_OF_A_SAMPLE:
-            sample = _Run(_stratified_sample(scaled.problem, ROWS_OF_A_SAMPLE, run.rng), run.rng, patience)
+            sample = _Run(stratified_sample(scaled.problem, ROWS_OF_A_SAMPLE, run.rng), run.rng, patience)
             sample.offer_zero()
             sample.search(inner, lines, min(0.5 * max_work, WORK * (1.0 + WORK_A_STEP * (steps - 1))))
             run.work = sample.work
@@ -197,7 +198,7 @@ def usual_work(problem: Problem) -> float:
     return (WORK + WORK_A_ROW * len(problem.margin)) * (1.0 + WORK_A_STEP * (len(problem.lower) - 1))
 
 
-def _take_over(scaled: _Scaled, run: _Run, best: Best) -> None:
+def _take_over(scaled: Scaled, run: _Run, best: Best) -> None:
     """Write what is better than what a caller knew into the caller's record."""
     utility = run.best.utility * scaled.utility_scale
     better = utility > best.utility
@@ -207,42 +208,6 @@ def _take_over(scaled: _Scaled, run: _Run, best: Best) -> None:
         z = scaled.outward(run.nearest[-1])
         best.closest = np.array([run.excess[-1], run.nearest_utility[-1] * scaled.utility_scale, np.nan])
         best.closest_z = z
-
-
-@dataclass(frozen=True, eq=False)
-class _Scaled:
-    """A problem whose margins, contrasts and gains are of size 1. Factors are powers of two: nothing is rounded."""
-
-    problem: Problem
-    stretch: FloatArray
-    margin_scale: float
-    utility_scale: float
-
-    @classmethod
-    def of(cls, problem: Problem) -> _Scaled:
-        margin_scale = _power_of_two(np.abs(problem.margin))
-        stretch = np.array([_power_of_two(np.abs(column)) for column in problem.contrasts.T])
-        utility_scale = _power_of_two(np.abs(problem.gain).sum(keepdims=True))
-        assert problem.mixing is not None
-        scaled = Problem(
-            problem.margin / margin_scale, problem.contrasts / stretch, problem.gain / utility_scale, problem.effects,
-            problem.lower, problem.upper, problem.offset / utility_scale, problem.mixing * stretch, problem.weight,
-        )  # fmt: skip
-        return cls(scaled, stretch, margin_scale, utility_scale)
-
-    def inward(self, z: FloatArray) -> FloatArray:
-        """Return the scaled problem's z of a rule of the original."""
-        return z * self.stretch / self.margin_scale
-
-    def outward(self, z: FloatArray) -> FloatArray:
-        """Return the original's z of a rule of the scaled problem."""
-        return z * self.margin_scale / self.stretch
-
-
-def _power_of_two(sizes: FloatArray) -> float:
-    """Return the power of two nearest to the mean of the sizes that are not 0; 1 where all are."""
-    sizes = sizes[sizes > 0.0]
-    return float(2.0 ** np.round(np.log2(sizes.mean()))) if sizes.size else 1.0
 
 
 class _Run:
@@ -423,7 +388,7 @@ class _Run:
         """Return the best rules on lines through z = 0, of many rows only those that look best on a sample."""
         problem, zero = self.problem, np.zeros(self.problem.dimension)
         if len(problem.margin) > MOST_ROWS_FOR_LINES:
-            sample = _stratified_sample(problem, ROWS_FOR_LINES, self.rng)
+            sample = stratified_sample(problem, ROWS_FOR_LINES, self.rng)
             table, ranks = sample.table, np.empty((len(lines), len(anchors)))
             for rank, direction in zip(ranks, lines, strict=True):
                 alone = Best.none(sample)
@@ -488,7 +453,7 @@ class _Run:
 
     def _sweep_around(self, problem: Problem, z: FloatArray, rows: int) -> None:
         """Sweep inside a box around z, in rounds of directions, until three of them bring nothing."""
-        box, away = _box_around(problem, z, rows), self._directions(z)
+        box, away = box_around(problem, z, rows), self._directions(z)
         self._extra_work += 5 * len(problem.margin)
         table, k = box.table, box.dimension
         visits = _visits_of_a_sweep(table)
@@ -550,70 +515,3 @@ def _lines_through_zero(k: int, seed: Any) -> FloatArray:
         angle = 2.0 * np.pi * np.arange((RAYS + 1) // 2) / RAYS
         return np.column_stack([np.cos(angle), np.sin(angle)])
     return np.random.default_rng(seed).normal(size=(RAYS, k))
-
-
-def _stratified_sample(problem: Problem, rows: int, rng: np.random.Generator) -> Problem:
-    """Return a problem of about so many rows that stand for all: each stratum of equal effects has its share.
-
-    Small strata are kept whole, or at least some rows of them, and count for less each.
-    """
-    n = len(problem.margin)
-    stratum = _strata(problem, rng)
-    count = np.bincount(stratum)
-    taken = np.minimum(count, np.maximum(np.ceil(rows * count / n).astype(int), ROWS_OF_A_STRATUM))
-    order = rng.permutation(n)
-    order = order[np.argsort(stratum[order], kind="stable")]
-    place = np.arange(n) - np.repeat(np.cumsum(count) - count, count)
-    chosen = np.sort(order[place < np.repeat(taken, count)])
-    factor = (count / np.maximum(taken, 1))[stratum[chosen]]
-    assert problem.weight is not None
-    weight = problem.weight[chosen] * factor
-    return Problem(
-        problem.margin[chosen], problem.contrasts[chosen], problem.gain[chosen] * factor,
-        problem.effects[chosen] * factor[:, None], problem.lower, problem.upper, problem.offset, problem.mixing,
-        weight / (weight.sum() or 1.0),
-    )  # fmt: skip
-
-
-def _strata(problem: Problem, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return each row's stratum: rows of equal gain and effects or, if that makes too many, of equal signs."""
-    columns = [problem.gain, *problem.effects.T]
-    coefficients = rng.uniform(1.0, 2.0, len(columns))
-    for of in (lambda column: column, np.sign):
-        key = np.zeros(len(problem.gain))
-        for coefficient, column in zip(coefficients, columns, strict=True):
-            key += coefficient * of(column)
-        found, stratum = np.unique(key, return_inverse=True)
-        if len(found) * ROWS_OF_A_STRATUM <= len(key) // 4:
-            return stratum.reshape(-1)
-    return np.zeros(len(problem.gain), dtype=np.intp)
-
-
-def _box_around(problem: Problem, z: FloatArray, rows: int) -> Problem:
-    """Return the problem inside a box around z that about so many rows' planes cut; other rows are constants.
-
-    A last constraint, which only points outside the box miss, keeps sweeps inside.
-    """
-    level = problem.margin - problem.contrasts @ z
-    reach = np.abs(problem.contrasts).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distance = np.where(reach > 0.0, np.abs(level) / reach, np.inf)
-    movable = int(np.isfinite(distance).sum())
-    last = min(rows, movable) - 1
-    radius = max(float(np.partition(distance, last)[last]), 1e-6) if movable else 1.0
-    opened = distance <= radius * (1.0 + 1e-9)
-    fixed = ((level > 0.0) & ~opened).astype(np.float64) @ problem.table
-    k, c = problem.dimension, problem.effects.shape[1]
-    effects = np.zeros((int(opened.sum()) + 2 * k, c + 1))
-    effects[: -2 * k, :c] = problem.effects[opened]
-    effects[-2 * k :, c] = 1e3
-    outside = np.full((len(problem.lower), 1), 0.5)
-    assert problem.mixing is not None
-    return Problem(
-        np.concatenate([problem.margin[opened], -(z + radius), z - radius]),
-        np.vstack([problem.contrasts[opened], -np.eye(k), np.eye(k)]),
-        np.concatenate([problem.gain[opened], np.zeros(2 * k)]), effects,
-        np.hstack([problem.lower - fixed[1:], np.full_like(outside, -np.inf)]),
-        np.hstack([problem.upper - fixed[1:], outside]), problem.offset + float(fixed[0]),
-        np.vstack([problem.mixing, np.zeros((1, k))]),
-    )  # fmt: skip

@@ -107,7 +107,7 @@ class Stack:
         boxes = self.boxes
         anew = box.rows is None
         rows = np.arange(len(self.arrangement.planes), dtype=np.int32) if box.rows is None else box.rows
-        boxes.height[0], boxes.start[0], boxes.count[0] = 1, 0, -1 if anew else len(rows)
+        boxes.height[0], boxes.start[0], boxes.size[0] = 1, 0, -1 if anew else len(rows)
         boxes.centre[0], boxes.radius[0], boxes.bound[0] = box.centre, box.radius, box.bound
         boxes.sums[0] = self.arrangement.constant if box.sums is None else box.sums
         boxes.guess[0] = FIRST_GUESS if box.guess is None else box.guess
@@ -118,8 +118,8 @@ class Stack:
         most = max(ROWS_KEPT, SHARE_OF_ROWS_KEPT * len(self.arrangement.planes))
         boxes, left = self.boxes, []
         for i in range(boxes.height[0]):
-            kept = 0 <= boxes.count[i] <= most
-            rows = boxes.rows[boxes.start[i] : boxes.start[i] + boxes.count[i]].copy() if kept else None
+            kept = 0 <= boxes.size[i] <= most
+            rows = boxes.rows[boxes.start[i] : boxes.start[i] + boxes.size[i]].copy() if kept else None
             sums = boxes.sums[i].copy() if kept else None
             place = boxes.centre[i].copy(), boxes.radius[i].copy()
             left.append(Box(float(boxes.bound[i]), *place, sums, rows, boxes.guess[i].copy()))

@@ -21,9 +21,9 @@ ROWS_FOR_SHARES = 64
 class Boxes(NamedTuple):
     """``height[0]`` boxes, one on another.
 
-    Box b is |x - centre[b]| <= radius[b]. ``sums[b]`` has what is sure in it; its ``count[b]`` open rows are in ``rows``
-    from ``start[b]`` on, and a count of -1 says that all planes are, and that none has been looked at. No rule in it
-    has a utility above ``bound[b]``; ``guess[b]`` is how much the two bounds by bundles are expected to gain.
+    Box b is |x - centre[b]| <= radius[b]. ``sums[b]`` has what is sure in it; its ``size[b]`` open rows are in
+    ``rows`` from ``start[b]`` on. A size of -1 says that all planes are, and that none has been looked at. No rule in
+    the box has a utility above ``bound[b]``; ``guess[b]`` is how much the two bounds by bundles are expected to gain.
     """
 
     height: NDArray[np.int64]
@@ -33,16 +33,23 @@ class Boxes(NamedTuple):
     guess: FloatArray
     bound: FloatArray
     start: NDArray[np.int64]
-    count: NDArray[np.int64]
+    size: NDArray[np.int64]
     rows: NDArray[np.int32]
 
     @classmethod
     def room(cls, size: int, n_coordinates: int, n_columns: int, n_rows: int) -> Boxes:
         """Return room for so many boxes, and for so many open rows in all of them."""
-        places = np.zeros((2, size, n_coordinates))
-        numbers = np.zeros((2, size), dtype=np.int64)
-        sums, guess, rows = np.zeros((size, n_columns)), np.zeros((size, 2)), np.zeros(n_rows, dtype=np.int32)
-        return cls(np.zeros(1, dtype=np.int64), *places, sums, guess, np.zeros(size), *numbers, rows)
+        return cls(
+            height=np.zeros(1, dtype=np.int64),
+            centre=np.zeros((size, n_coordinates)),
+            radius=np.zeros((size, n_coordinates)),
+            sums=np.zeros((size, n_columns)),
+            guess=np.zeros((size, 2)),
+            bound=np.zeros(size),
+            start=np.zeros(size, dtype=np.int64),
+            size=np.zeros(size, dtype=np.int64),
+            rows=np.zeros(n_rows, dtype=np.int32),
+        )
 
     @classmethod
     def halves(cls, n_coordinates: int, n_columns: int, n_planes: int) -> Boxes:
@@ -53,8 +60,8 @@ class Boxes(NamedTuple):
 
     def doubled(self) -> Boxes:
         """Return the same boxes with twice the room."""
-        arrays = (np.concatenate([array, np.zeros_like(array)]) for array in self[1:])
-        return Boxes(self.height, *arrays)
+        arrays = {name: getattr(self, name) for name in self._fields if name != "height"}
+        return self._replace(**{name: np.concatenate([a, np.zeros_like(a)]) for name, a in arrays.items()})
 
 
 class Outlook(NamedTuple):
@@ -82,7 +89,7 @@ def copy_box(source, i, target, j, count):
     to_centre, to_radius, to_sums, to_guess = target.centre, target.radius, target.sums, target.guess
     from_rows, to_rows, here, there = source.rows, target.rows, source.start[i], target.start[j]
     target.bound[j] = source.bound[i]
-    target.count[j] = count
+    target.size[j] = count
     for c in range(from_centre.shape[1]):
         to_centre[j, c] = from_centre[i, c]
         to_radius[j, c] = from_radius[i, c]
@@ -133,8 +140,8 @@ def classify(planes, boxes, b, count, split, share, halves):
             amount = planes[i, first + c]
             first_sums[c] += on_below * amount
             second_sums[c] += on_above * amount
-    halves.count[0] = one
-    halves.count[1] = two
+    halves.size[0] = one
+    halves.size[1] = two
 
 
 @inlined
@@ -175,8 +182,8 @@ def halve(planes, stack, halves, shares):
     A box whose rows have not been looked at is not halved, but looked at.
     """
     top = stack.height[0] - 1
-    whole = stack.count[top] < 0
-    count = planes.shape[0] if whole else stack.count[top]
+    whole = stack.size[top] < 0
+    count = planes.shape[0] if whole else stack.size[top]
     split = 0 if whole else side_to_halve(planes, stack, top, count, shares)
     share = 0.0 if whole else 0.5
     for half in range(2):
@@ -198,7 +205,7 @@ def measure(planes, boxes, b, outlook):
     ``middle`` gets the sums at the centre, ``low`` and ``high`` the smallest and largest sums of each effect of open
     rows. The third value returned is the smallest distance of the centre from a plane.
     """
-    centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.count[b]
+    centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
     first, one, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(low.shape[0])
     for c in range(middle.shape[0]):
@@ -271,7 +278,7 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
     ``known`` is the smallest utility over the steps before the box was looked at.
     """
     low, high, multipliers, middle = outlook.low, outlook.high, outlook.multipliers, outlook.middle
-    sums, centre, radius, guess, opened = boxes.sums[b], boxes.centre[b], boxes.radius, boxes.guess, boxes.count[b]
+    sums, centre, radius, guess, opened = boxes.sums[b], boxes.centre[b], boxes.radius, boxes.guess, boxes.size[b]
     bounds, no_price = boxes.bound, outlook.no_price
     visits = 0
     multipliers_at(centre, ladder, multipliers)
@@ -302,7 +309,7 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
 @inner
 def tiny(planes, boxes, b):
     """Tell whether a box is tiny for all its open rows: each of its sides is short, or does not matter to them."""
-    radius, rows, start, count = boxes.radius, boxes.rows, boxes.start[b], boxes.count[b]
+    radius, rows, start, count = boxes.radius, boxes.rows, boxes.start[b], boxes.size[b]
     shortest = np.inf
     for j in range(radius.shape[1]):
         if radius[b, j] > 0.0:

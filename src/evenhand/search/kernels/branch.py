@@ -32,8 +32,8 @@ class Limits(NamedTuple):
 def room_for_halves(planes, stack, met):
     """Tell what there is no room for: ``OUT_OF_ROOM``, ``MET``, or ``DONE`` where there is room for all."""
     top = stack.height[0] - 1
-    rows = 2 * (planes.shape[0] if stack.count[top] < 0 else stack.count[top])
-    if stack.rows.shape[0] < stack.start[top] + rows or stack.count.shape[0] < top + 2:
+    rows = 2 * (planes.shape[0] if stack.size[top] < 0 else stack.size[top])
+    if stack.rows.shape[0] < stack.start[top] + rows or stack.size.shape[0] < top + 2:
         return OUT_OF_ROOM
     number = met.height[0]
     if met.bound.shape[0] < number + 3 or met.rows.shape[0] < met.start[number] + rows:
@@ -47,7 +47,7 @@ def pile_up(halves, stack, start):
     first = 1 if halves.height[0] == 2 and halves.bound[1] < halves.bound[0] else 0
     for turn in range(halves.height[0]):
         half = first if turn == 0 else 1 - first
-        count = halves.count[half]
+        count = halves.size[half]
         if count > 0:
             top = stack.height[0]
             stack.start[top] = start
@@ -60,10 +60,10 @@ def pile_up(halves, stack, start):
 def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf, enumerate_cells, limits):
     """Branch and bound, depth first, until the stack is empty or a budget, of row visits or of boxes, is spent.
 
-    ``enumerate_cells`` points to what visits the cells of a leaf. A box with at most ``leaf_size`` open rows is enumerated; so is a tiny one with up to ``meeting_size``, because the
-    planes that cut it meet in a point or a line, and smaller boxes would still be cut by all of them. Tiny boxes
-    with more rows are added to ``met``, and the caller looks at them. Returns (what happened, boxes looked at, row
-    visits).
+    A box with at most ``leaf_size`` open rows is enumerated, by what ``enumerate_cells`` points to; so is a tiny one
+    with up to ``meeting_size``, because the planes that cut it meet in a point or a line, and smaller boxes would still
+    be cut by all of them. Tiny boxes with more rows are added to ``met``, and the caller looks at them. Returns (what
+    happened, boxes looked at, row visits).
     """
     target = limits.target
     work = WORK_A_BOX * (halves.centre.shape[1] + outlook.low.shape[0])
@@ -79,7 +79,7 @@ def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf
         known = np.inf
         for s in range(incumbent.utility.shape[0]):
             known = min(known, incumbent.utility[s])
-        if stack.count[top] >= 0 and stack.bound[top] <= known + target + RESOLUTION:
+        if stack.size[top] >= 0 and stack.bound[top] <= known + target + RESOLUTION:
             leave_behind(stack.bound[top], incumbent)
             stack.height[0] = top
             continue
@@ -87,9 +87,9 @@ def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf
         for half in range(halves.height[0]):
             nodes += 1
             visits += work + examine(planes, halves, half, bundles, outlook, ladder, incumbent, target, known)
-            opened = halves.count[half]
+            opened = halves.size[half]
             if halves.bound[half] == -np.inf:
-                halves.count[half] = 0
+                halves.size[half] = 0
                 continue
             small = tiny(planes, halves, half)
             if opened <= limits.leaf_size or (small and opened <= limits.meeting_size):
@@ -97,12 +97,12 @@ def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf
                 visits += visited
                 if visited >= LEAF_VISITS:
                     leave_behind(halves.bound[half], incumbent)
-                halves.count[half] = 0
+                halves.size[half] = 0
             elif small:
                 number = met.height[0]
                 copy_box(halves, half, met, number, opened)
                 met.start[number + 1] = met.start[number] + opened
                 met.height[0] = number + 1
-                halves.count[half] = 0
+                halves.size[half] = 0
         pile_up(halves, stack, stack.start[top])
     return DONE, nodes, visits

@@ -61,9 +61,9 @@ class Tree(NamedTuple):
 def bundle_planes(planes, axis, codes, directions, tree):
     """Put planes with like directions together, in a binary tree.
 
-    A direction is v without the coordinate ``axis``, divided by the sum of its sizes. Each node is halved at the median of the coordinate that varies most; medians are taken over a sample. Fills
-    ``codes`` with the leaf of each plane and ``directions`` with the median direction of each node; node i has
-    the children 2 i and 2 i + 1.
+    A direction is v without the coordinate ``axis``, divided by the sum of its sizes. Each node is halved at the
+    median of the coordinate that varies most; medians are taken over a sample. Fills ``codes`` with the leaf of each
+    plane and ``directions`` with the median direction of each node; node i has the children 2 i and 2 i + 1.
     """
     sample, order, column, sorted_rows = tree.sample, tree.order, tree.column, tree.sorted_rows
     nodes, coordinate, threshold = tree.nodes, tree.coordinate, tree.threshold
@@ -148,7 +148,7 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
     places, as s goes from -1 to 1, and the best that they can do together is the best over s. s is looked at in
     bins, each with the rows that may turn inside it free to choose.
     """
-    centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.count[b]
+    centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     codes, directions, turns, shape = bundles.codes[face], bundles.directions[face], bundles.turns, bundles.shape
     first = centre.shape[0]
     depth = 0

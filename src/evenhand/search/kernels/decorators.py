@@ -6,9 +6,11 @@ references, and its work down.
 
 from __future__ import annotations
 
+from typing import Any
+
 from evenhand._compiled import njit
 
-_OPTIONS = {"nogil": True, "error_model": "numpy", "allocates": False}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "allocates": False}
 
 # What Python calls.
 kernel = njit(**_OPTIONS, no_cfunc_wrapper=True)

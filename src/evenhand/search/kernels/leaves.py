@@ -117,7 +117,7 @@ class CellsOfLeaf(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """Room to enumerate a leaf, in the plane or beyond: both have one type, and the search is compiled once for both."""
+    """Room to enumerate a leaf, in the plane or beyond: of one type, so that the search is compiled once for both."""
 
     layout: Layout
     lines: LinesOfLeaf
@@ -133,7 +133,7 @@ class Leaf(NamedTuple):
 @inner
 def lay_out(planes, boxes, b, layout):
     """Fill the layout of a box and its open rows."""
-    centre, radius, rows, start, count = boxes.centre, boxes.radius, boxes.rows, boxes.start[b], boxes.count[b]
+    centre, radius, rows, start, count = boxes.centre, boxes.radius, boxes.rows, boxes.start[b], boxes.size[b]
     free, half, level, slopes, amounts = layout.free, layout.half, layout.level, layout.slopes, layout.amounts
     first = centre.shape[1]
     found = 0
@@ -156,7 +156,7 @@ def lay_out(planes, boxes, b, layout):
 
 @inlined
 def lay_line(layout, p, line):
-    """Fill the line of a row: its point nearest to the centre, its direction and its normal; return its ends in the box.
+    """Fill the line of a row: its point nearest to the centre, its direction, its normal. Return its ends in the box.
 
     The ends are the wrong way round where there is no such line in the box.
     """
@@ -221,7 +221,7 @@ def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     best, points, state = incumbent.utility, incumbent.point, lines.sums
     level, slopes, amounts, free = layout.level, layout.slopes, layout.amounts, layout.free
     lower, upper, left_behind = ladder.lower, ladder.upper, incumbent.left_behind
-    centre, sums, count = boxes.centre, boxes.sums, boxes.count[b]
+    centre, sums, count = boxes.centre, boxes.sums, boxes.size[b]
     lay_out(planes, boxes, b, layout)
     for p in range(count):
         low, high = lay_line(layout, p, line)
@@ -378,7 +378,7 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     gains, lows, highs, points, tried = cells.gains, cells.lows, cells.highs, cells.points, cells.tried
     half, slopes, amounts = layout.half, layout.slopes, layout.amounts
     level, free, no_price, simplex = layout.level, layout.free, cells.no_price, cells.simplex
-    centre, sums, count, dimension = boxes.centre, boxes.sums, boxes.count[b], half.shape[0]
+    centre, sums, count, dimension = boxes.centre, boxes.sums, boxes.size[b], half.shape[0]
     lay_out(planes, boxes, b, layout)
     gains[count] = 0.0
     for c in range(lows.shape[1]):

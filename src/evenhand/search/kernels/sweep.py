@@ -56,10 +56,10 @@ def sweep(order, count, turns, sums, low, high, lower, upper, best_utility, best
 
     ``turns`` has a row for each row that may turn: where it does, and what that adds to the utility and to each value.
     The first ``count`` of ``order`` sort those that turn inside (low, high), and ``sums`` holds the utility and the
-    values just after ``low``; it follows the walk. Rows that turn within a relative RESOLUTION of each other are one block. Updates
-    ``best_utility`` and ``best_position`` in place. ``closest`` holds (excess over the last step's bounds, utility,
-    position) of the cell nearest to feasible, for searches that have found none yet; an excess of minus
-    infinity says not to look.
+    values just after ``low``; it follows the walk. Rows that turn within a relative RESOLUTION of each other are one
+    block. Updates ``best_utility`` and ``best_position`` in place. ``closest`` holds (excess over the last step's
+    bounds, utility, position) of the cell nearest to feasible, for searches that have found none yet; an excess of
+    minus infinity says not to look.
 
     This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
     """
