@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from paper.models.conftest import tiny_clip  # noqa: F401
 
 from evenhand.datasets import Dataset
 from evenhand.paper.experiments import splits
+from paper.models.conftest import tiny_clip  # noqa: F401
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fairlearn")
