@@ -31,7 +31,9 @@ def taken(monkeypatch):
     """Return a list that gets the blocks of every problem that is solved as one of known groups."""
     solved = []
     solve = certified._solve_known_groups
-    monkeypatch.setattr(certified, "_solve_known_groups", lambda *given: solved.append(given[0]) or solve(*given))
+    monkeypatch.setattr(
+        certified, "_solve_known_groups", lambda *given: solved.append(given[0].blocks) or solve(*given)
+    )
     return solved
 
 

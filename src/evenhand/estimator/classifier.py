@@ -33,7 +33,14 @@ from evenhand.estimator.crossfit import Ensemble, Learner, Models, class_probabi
 from evenhand.estimator.diagnostics import Diagnostics, diagnose
 from evenhand.estimator.heldout import HeldOut
 from evenhand.estimator.recalibration import Recalibration
-from evenhand.estimator.sample import RowNumbers, Sample, SensitiveColumns, check_not_lazy, read_sample, take_rows
+from evenhand.estimator.sample import (
+    RowNumbers,
+    Sample,
+    check_not_lazy,
+    find_columns,
+    read_sample,
+    take_rows,
+)
 from evenhand.inputs import FloatArray, SensitiveFeatures, factorize, read_weights
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules.confidence import (
@@ -255,7 +262,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if self.confidence is not None:
             check_confidence(self.confidence)
         check_not_lazy(X)
-        columns = self._find_columns(X, sensitive_features)
+        columns = find_columns(X, self.sensitive_columns, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)
         features = columns.drop(X) if columns is not None and self.drop_sensitive else X
         sample = read_sample(features, y, given, sample_weight, self.pos_label)
@@ -283,15 +290,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             codes = {name: targets[name].attribute.codes[held] for name in p_group}
             recalibration = Recalibration.fit(p_y, p_group, positive, codes, weight)
             p_y, p_group = recalibration.apply(p_y, p_group)
-        self._models = Models(
-            estimator=self.estimator_,
-            classes=sample.classes,
-            positive_index=sample.positive_index,
-            auxiliaries=models,
-            layouts=layouts,
-            targets={name: target.without_rows() for name, target in targets.items()},
-            recalibration=recalibration,
-        )
+        parts = {name: target.without_rows() for name, target in targets.items()}
+        labels = sample.classes, sample.positive_index
+        self._models = Models(self.estimator_, *labels, models, layouts, parts, recalibration)
         self.diagnostics_ = diagnose(p_y, p_group, targets, sample.rows.classes, held, positive, weight)
         if self.sensitive_at_predict:
             p_group = {name: certain(found, found.attribute.codes[held], p_y) for name, found in targets.items()}
@@ -475,12 +476,12 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def bias_scores(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`predict` for the parameters."""
-        p_y, p_group = self._probabilities(X, sensitive_features)
+        p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
         return self.rule_.bias_scores(p_y, p_group)
 
     def explain(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> list[Receipt]:
         """Return a receipt for each row: what spoke for which decision. Parameters as in :meth:`predict`."""
-        p_y, p_group = self._probabilities(X, sensitive_features)
+        p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
         return self.rule_.explain(p_y, p_group)
 
     def score(
@@ -518,7 +519,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return float(np.average(codes == place[positive.astype(np.intp)], weights=weights))
 
     def _margin(self, X: Any, sensitive_features: SensitiveFeatures | None) -> FloatArray:
-        p_y, p_group = self._probabilities(X, sensitive_features)
+        p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
         return self.rule_.decision_function(p_y, p_group)
 
     def probabilities(
@@ -539,29 +540,12 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             p(A|x) of shape (n, G) or p(Y, A|x) of shape (n, 2, G), by attribute: a name, or the Intersection of a
             crossed one. ``rule_.decide(p_y, p_group)`` is ``predict(X)``.
         """
-        return self._probabilities(X, sensitive_features)
-
-    def _probabilities(
-        self, X: Any, sensitive_features: SensitiveFeatures | None
-    ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         check_is_fitted(self, "rule_")
         return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
 
     def _features(self, X: Any) -> Any:
         check_not_lazy(X)
         return X if self._columns is None or not self.drop_sensitive else self._columns.drop(X)
-
-    def _find_columns(self, X: Any, sensitive_features: SensitiveFeatures | None) -> SensitiveColumns | None:
-        if self.sensitive_columns is not None:
-            if sensitive_features is not None:
-                raise InputError("Give sensitive_features to fit, or sensitive_columns to the constructor, not both.")
-            return SensitiveColumns.of(X, self.sensitive_columns)
-        if sensitive_features is None:
-            raise InputError(
-                "FairClassifier.fit needs sensitive_features, each row's group; or name columns of X that"
-                " hold it: FairClassifier(..., sensitive_columns=['sex'])."
-            )
-        return None
 
     def _known_groups(
         self, X: Any, sensitive_features: SensitiveFeatures | None

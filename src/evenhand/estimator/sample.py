@@ -257,3 +257,17 @@ def _as_frame(X: Any) -> Any:
 def _array_column(X: Any, j: int) -> NDArray[Any]:
     column = _indexable(X)[:, [j]].toarray() if issparse(X) else np.asarray(X[:, j])
     return column.reshape(-1)
+
+
+def find_columns(X: Any, columns: Any, sensitive_features: SensitiveFeatures | None) -> SensitiveColumns | None:
+    """Return the columns of X that hold the groups, or None where these are given beside X."""
+    if columns is not None:
+        if sensitive_features is not None:
+            raise InputError("Give sensitive_features to fit, or sensitive_columns to the constructor, not both.")
+        return SensitiveColumns.of(X, columns)
+    if sensitive_features is None:
+        raise InputError(
+            "FairClassifier.fit needs sensitive_features, each row's group; or name columns of X that"
+            " hold it: FairClassifier(..., sensitive_columns=['sex'])."
+        )
+    return None

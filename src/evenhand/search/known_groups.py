@@ -232,7 +232,7 @@ class KnownGroups:
         known: FloatArray,
     ) -> None:
         steps, coordinates = len(problem.lower), problem.dimension + 1
-        self.problem, self.scale, self.gap = problem, scale, gap
+        self.problem, self.scale, self.blocks, self.gap = problem, scale, blocks, gap
         self.forest, turned = forest_of(planes, blocks)
         self.constant = constant + turned
         self.incumbent = Incumbent.none(steps, coordinates)
