@@ -13,7 +13,7 @@ from evenhand.search.kernels.boxes import Boxes, classify
 # Work is counted in row visits, so that a busy machine finds what an idle one finds.
 VISITS_FOR_THE_PLANE = 1_000_000_000
 VISITS_BEYOND = 500_000_000
-VISITS_BESIDE = 2.0
+VISITS_BESIDE = 1.2
 
 
 class Asked(Protocol):
