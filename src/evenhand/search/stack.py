@@ -105,13 +105,13 @@ class Stack:
     def _put(self, box: Box) -> None:
         """Put a box on an empty stack."""
         boxes = self.boxes
-        anew = box.rows is None
-        rows = np.arange(len(self.arrangement.planes), dtype=np.int32) if box.rows is None else box.rows
-        boxes.height[0], boxes.start[0], boxes.size[0] = 1, 0, -1 if anew else len(rows)
+        boxes.height[0], boxes.start[0], boxes.size[0] = 1, 0, -1
+        if box.rows is not None:
+            boxes.size[0] = len(box.rows)
+            boxes.rows[: len(box.rows)] = box.rows
         boxes.centre[0], boxes.radius[0], boxes.bound[0] = box.centre, box.radius, box.bound
         boxes.sums[0] = self.arrangement.constant if box.sums is None else box.sums
         boxes.guess[0] = FIRST_GUESS if box.guess is None else box.guess
-        boxes.rows[: len(rows)] = rows
 
     def _left(self) -> list[Box]:
         """Return the boxes of the stack; rows are kept where they are few."""

@@ -11,6 +11,7 @@ from evenhand.search.kernels.boxes import (
     Boxes,
     Outlook,
     classify,
+    classify_halves,
     copy_box,
     examine,
     halve,
@@ -36,22 +37,33 @@ def assert_same_box(found, b, centre, radius, rows, sums):
 @covers(classify)
 @settings(max_examples=60)
 @given(seed=seeds, n=st.integers(1, 80), k=st.integers(2, 5))
-def test_classify_tells_open_rows_from_sure_ones_in_both_halves(seed, n, k):
+def test_classify_tells_open_rows_from_sure_ones(seed, n, k):
+    scene = Scene(seed, n=n, k=k)
+    halves = Boxes.halves(k + 1, k + 1, n)
+    halves.sums[0] = 1.0
+    entry(classify)(scene.planes, scene.boxes, 1, halves)
+    np.testing.assert_array_equal(halves.rows[: halves.size[0]], scene.rows)
+    np.testing.assert_allclose(halves.sums[0], 1.0 + scene.sums, atol=1e-12)
+
+
+@covers(classify_halves)
+@settings(max_examples=60)
+@given(seed=seeds, n=st.integers(1, 80), k=st.integers(2, 5))
+def test_classify_halves_tells_open_rows_from_sure_ones_in_both(seed, n, k):
     scene = Scene(seed, n=n, k=k)
     split = (scene.axis + 1) % (k + 1)
-    for share in (0.0, 0.5):
-        halves = Boxes.halves(k + 1, k + 1, n)
-        # What was surely 1 in the box stays so in its halves.
-        halves.sums[:] = scene.sums
-        entry(classify)(scene.planes, scene.boxes, 1, len(scene.rows), split, share, halves)
-        for half, sign in enumerate((-1.0, 1.0)):
-            centre, radius = scene.centre.copy(), scene.radius.copy()
-            centre[split] += sign * share * radius[split]
-            radius[split] *= 1.0 - share
-            rows, sums = scene.sides(centre, radius)
-            start = halves.start[half]
-            np.testing.assert_array_equal(halves.rows[start : start + halves.size[half]], rows)
-            np.testing.assert_allclose(halves.sums[half], sums, atol=1e-12)
+    halves = Boxes.halves(k + 1, k + 1, n)
+    # What was surely 1 in the box stays so in its halves.
+    halves.sums[:] = scene.sums
+    entry(classify_halves)(scene.planes, scene.boxes, 1, split, halves)
+    for half, sign in enumerate((-1.0, 1.0)):
+        centre, radius = scene.centre.copy(), scene.radius.copy()
+        radius[split] *= 0.5
+        centre[split] += sign * radius[split]
+        rows, sums = scene.sides(centre, radius)
+        start = halves.start[half]
+        np.testing.assert_array_equal(halves.rows[start : start + halves.size[half]], rows)
+        np.testing.assert_allclose(halves.sums[half], sums, atol=1e-12)
 
 
 @covers(halve)
@@ -77,9 +89,8 @@ def test_halve_takes_the_top_box_and_covers_it_with_two(seed, n, k):
 
 def test_halve_looks_at_a_box_that_nobody_has_looked_at_and_does_not_halve_it():
     scene = Scene(3, n=40, k=3)
-    stack, halves = Boxes.room(1, 4, 4, 40), Boxes.halves(4, 4, 40)
+    stack, halves = Boxes.room(1, 4, 4, 0), Boxes.halves(4, 4, 40)
     stack.height[0], stack.size[0], stack.centre[0], stack.radius[0] = 1, -1, scene.centre, scene.radius
-    stack.rows[:] = np.arange(40)
     assert entry(halve)(scene.planes, stack, halves, np.zeros(4)) == 40
     assert halves.height[0] == 1
     assert_same_box(halves, 0, scene.centre, scene.radius, scene.rows, scene.sums)

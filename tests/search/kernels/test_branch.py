@@ -67,7 +67,7 @@ def search(scene, ladder, incumbent, visits=10**9, nodes=10**9, sizes=(8, 20)):
     k, n = scene.k, len(scene.planes)
     stack, met = (Boxes.room(size, k + 1, k + 1, 400 * n + 64) for size in (400, 65))
     stack.height[0], stack.size[0], stack.bound[0], stack.guess[0] = 1, -1, np.inf, 0.2
-    stack.centre[0], stack.radius[0], stack.rows[:n] = scene.centre, scene.radius, np.arange(n)
+    stack.centre[0], stack.radius[0] = scene.centre, scene.radius
     room = stack, Boxes.halves(k + 1, k + 1, n), met
     leaf = Leaf.room(k, k + 1, len(ladder.lower), max(sizes)), enumerator(k == 2)
     bundles, outlook = bundles_of(scene.planes, k + 1, 2), Outlook.room(k + 1, k + 1)

@@ -22,7 +22,7 @@ class Boxes(NamedTuple):
     """``height[0]`` boxes, one on another.
 
     Box b is |x - centre[b]| <= radius[b]. ``sums[b]`` has what is sure in it; its ``size[b]`` open rows are in
-    ``rows`` from ``start[b]`` on. A size of -1 says that all planes are, and that none has been looked at. No rule in
+    ``rows`` from ``start[b]`` on. A size of -1 says that no plane has been looked at, and all may be open. No rule in
     the box has a utility above ``bound[b]``; ``guess[b]`` is how much the two bounds by bundles are expected to gain.
     """
 
@@ -102,19 +102,39 @@ def copy_box(source, i, target, j, count):
 
 
 @inlined
-def classify(planes, boxes, b, count, split, share, halves):
-    """Split rows into surely 1 (added to the sums), surely 0 and open (kept), for both halves of a box in one pass.
+def classify(planes, boxes, b, halves):
+    """Split all planes into surely 1 (added to the sums), surely 0 and open (kept), for the first of two boxes.
 
-    The halves are ``share`` = 0.5 of the radius along the side ``split`` from the box's centre; with a share of 0 both
-    are the box itself. The loop has no branches, because which way a row falls is as good as random.
+    The loop has no branches, because which way a row falls is as good as random.
     """
-    centre, radius, rows = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :]
+    centre, radius, kept, sums = boxes.centre[b], boxes.radius[b], halves.rows, halves.sums[0]
+    # Unsigned numbers are not checked for being negative, which counts in the inner loops.
+    first, n_columns = np.uint64(centre.shape[0]), np.uint64(sums.shape[0])
+    # A point has at least three coordinates: these take no loop.
+    c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    opened = 0
+    for i in range(planes.shape[0]):
+        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
+        reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
+        for j in range(3, centre.shape[0]):
+            value += planes[i, j] * centre[j]
+            reach += abs(planes[i, j]) * radius[j]
+        kept[opened] = i
+        opened += abs(value) < reach
+        on = 1.0 if value >= reach else 0.0
+        for c in range(n_columns):
+            sums[c] += on * planes[i, first + c]
+    halves.size[0] = opened
+
+
+@inlined
+def classify_halves(planes, boxes, b, split, halves):
+    """Do what ``classify`` does for the open rows of a box and both of its halves along a side, in one pass."""
+    centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
     first_sums, second_sums = halves.sums[0], halves.sums[1]
-    # Unsigned numbers are not checked for being negative, which counts in the inner loops.
     first, n_columns = np.uint64(centre.shape[0]), np.uint64(first_sums.shape[0])
-    half = share * radius[split]
-    # A point has at least three coordinates: these take no loop.
+    half = 0.5 * radius[split]
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
     one = 0
     two = 0
@@ -192,7 +212,10 @@ def halve(planes, stack, halves, shares):
         halves.radius[half, split] *= 1.0 - share
         halves.guess[half, 0] *= FADING
         halves.guess[half, 1] *= FADING
-    classify(planes, stack, top, count, split, share, halves)
+    if whole:
+        classify(planes, stack, top, halves)
+    else:
+        classify_halves(planes, stack, top, split, halves)
     stack.height[0] = top
     halves.height[0] = 1 if whole else 2
     return count
