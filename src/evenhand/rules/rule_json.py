@@ -6,14 +6,14 @@ import dataclasses
 import json
 import math
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.rules import criteria
 from evenhand.rules.criteria import AttributeKey, Event, Intersection, display_names
-from evenhand.search.problem import Solution
+from evenhand.search.problem import Solution, Status
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule, Term
@@ -169,7 +169,7 @@ def _solution_from_dict(data: Any) -> Solution:
         utility=_number(data["utility"]),
         values=tuple(_number(value) for value in data["values"]),
         upper_bound=math.inf if data["upper_bound"] is None else _number(data["upper_bound"]),
-        status=data["status"],
+        status=cast(Status, data["status"]),  # a search of somebody's own may have another
         nodes=data["nodes"],
     )
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from evenhand.search.kernels.boxes import Boxes, classify
+from evenhand.search.problem import Stopped
 
 # Work is counted in row visits, so that a busy machine finds what an idle one finds.
 VISITS_FOR_THE_PLANE = 1_000_000_000
@@ -37,7 +38,7 @@ class Budget:
 
     def __init__(self, visits: float, nodes: float, deadline: float, parent: Budget | None = None) -> None:
         self.visits, self.nodes, self.deadline, self.parent = visits, nodes, deadline, parent
-        self.stopped: str | None = None
+        self.stopped: Stopped | None = None
 
     @classmethod
     def of(cls, options: Asked, dimension: int) -> Budget:
@@ -79,7 +80,7 @@ class Budget:
             return True
         return False
 
-    def stop(self, reason: str | None) -> None:
+    def stop(self, reason: Stopped | None) -> None:
         """Remember why the search ended before its proof."""
         self.stopped = reason
         if self.parent is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from evenhand.inputs import FloatArray
 from evenhand.search.kernels import ladder
 
 FEASIBILITY_SLACK: float = ladder.FEASIBILITY_SLACK
+
+Status = Literal["optimal", "gap", "found", "plug-in"]
+Stopped = Literal["work", "nodes", "time"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,14 +166,14 @@ class Solution:
     upper_bound : float
         No rule of this family that meets the bounds has a utility above this. Infinite where the search
         proves nothing.
-    status : str
+    status : {"optimal", "gap", "found", "plug-in"}
         "optimal" (nothing better exists), "gap" (nothing better by more than ``gap``), "found" (meets the bounds,
         no claim), "plug-in" (optimal under the model's probabilities; may miss the bounds on counted labels).
     nodes : int
         Boxes, lines or rays looked at.
     seconds : float
         Time spent; not part of what makes two solutions equal, and not written to JSON.
-    stopped : str or None
+    stopped : {"work", "nodes", "time"} or None
         What ended the search before its proof: "work", "nodes" or "time"; None where it ended by itself. Not written to
         JSON.
     expected_optimum : float or None
@@ -183,10 +186,10 @@ class Solution:
     utility: float
     values: tuple[float, ...]
     upper_bound: float
-    status: str
+    status: Status
     nodes: int
     seconds: float = field(default=0.0, compare=False)
-    stopped: str | None = field(default=None, compare=False)
+    stopped: Stopped | None = field(default=None, compare=False)
     expected_optimum: float | None = field(default=None, compare=False)
 
     @property
@@ -207,14 +210,14 @@ class NoRule:
         Boxes, lines or rays looked at.
     upper_bound : float
         No rule of this family that meets the bounds has a utility above this; infinite where nothing is known.
-    stopped : str or None
+    stopped : {"work", "nodes", "time"} or None
         What ended the search before its proof, as in :class:`Solution`.
     """
 
     proven: bool
     nodes: int = 0
     upper_bound: float = np.inf
-    stopped: str | None = field(default=None, compare=False)
+    stopped: Stopped | None = field(default=None, compare=False)
 
 
 def typical_size(values: FloatArray) -> float:
@@ -238,7 +241,7 @@ def conclude(
     z: FloatArray,
     *,
     upper_bound: float = np.inf,
-    status: str | None = None,
+    status: Status | None = None,
     nodes: int = 0,
     seconds: float = 0.0,
 ) -> Solution:
