@@ -297,3 +297,29 @@ def test_a_closed_pipe_and_a_poor_terminal_are_no_errors(place):
     poor = evenhand("--help", cwd=place, env={"PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb"})
     assert poor.returncode == 0
     assert "\x1b" not in poor.stdout
+
+
+def test_a_fit_with_report_and_card_searches_once_and_reads_every_column_once(place, monkeypatch, capsys):
+    from evenhand import inputs
+    from evenhand.cli import columns, main
+    from evenhand.search import Certified
+
+    searched, factorised = [], []
+    solve, factorize = Certified.solve, inputs.factorize
+
+    def counted(values, what):
+        factorised.append(what)
+        return factorize(values, what)
+
+    monkeypatch.setattr(Certified, "solve", lambda *given, **options: searched.append(1) or solve(*given, **options))
+    for module in (inputs, columns):
+        monkeypatch.setattr(module, "factorize", counted)
+    written = [place / name for name in ("once.json", "once.html", "once.md")]
+    outputs = [text for pair in zip(("-o", "--report", "--card"), map(str, written), strict=True) for text in pair]
+    assert main(["fit", str(place / "val.parquet"), *COLUMNS, *JOINT, "--criterion", "eo", *outputs]) == 0
+    assert all(path.exists() for path in written)
+    assert len(searched) == 1
+    assert sorted(factorised) == ["sensitive feature 'sex'", "the column 'y'"]
+    saved, shown = json.loads(written[0].read_text()), written[1].read_text()
+    assert saved["tolerance"] == 0.05
+    assert "0.05" in shown
