@@ -140,6 +140,16 @@ def test_kernels_run_uncompiled_where_numba_is_told_not_to_compile(tmp_path):
     assert run(tmp_path, code, NUMBA_DISABLE_JIT="1") == ("6.0", [])
 
 
+def test_a_search_runs_uncompiled_too(tmp_path):
+    code = (
+        "import evenhand as eh; d = eh.datasets.make_zafar(60, random_state=0)\n"
+        "given = (d.y, d.group, d.p_y, d.p_joint)\n"
+        "print(eh.learn_rule(*given, criterion='eo', tolerance=0.3).solution_.status)"
+    )
+    answer, _ = run(tmp_path, code, NUMBA_DISABLE_JIT="1")
+    assert answer == "optimal"
+
+
 def test_a_rule_decides_with_a_damaged_cache(tmp_path):
     assert run(tmp_path, REAL) == ("1 0 0", [])
     assert run(tmp_path, REAL) == ("1 0 1", [])

@@ -461,4 +461,6 @@ def enumerator(plane: bool) -> Any:
     ladder = Ladder(table, table, np.zeros(1, dtype=np.intp), numbers)
     leaf, boxes, incumbent = Leaf.room(1, 1, 1, 1), Boxes.room(1, 1, 1, 1), Incumbent.none(1, 1)
     arguments = tuple(map(typeof, (leaf, table, boxes, 0, ladder, incumbent, 0.0)))
-    return Pointer(enumerate_plane_cells if plane else enumerate_cells, types.int64, arguments)
+    kernel = enumerate_plane_cells if plane else enumerate_cells
+    # Without a dispatcher numba does not compile at all: NUMBA_DISABLE_JIT is set.
+    return Pointer(kernel, types.int64, arguments) if hasattr(kernel, "compile") else kernel
