@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class EvenhandError(Exception):
@@ -100,6 +101,19 @@ class MissingExtraError(EvenhandError, ImportError):
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(f"{feature} needs {package}: pip install 'evenhand[{extra}]'.")
         self.extra = extra
+
+
+def require(feature: str, extra: str, module: str, *others: str, package: str | None = None) -> Any:
+    """Return a module that an extra installs, after importing others beside it, or say what to install.
+
+    ``package`` is what messages call it, where that is not the module's own name.
+    """
+    try:
+        for other in others:
+            importlib.import_module(other)
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(feature, package or module.partition(".")[0], extra) from None
 
 
 class EvenhandWarning(UserWarning):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.errors import InputError, MissingExtraError, WriteError
+from evenhand.errors import InputError, WriteError, require
 from evenhand.files import local_path, whole_or_nothing, write_error
 from evenhand.inputs import FloatArray
 
@@ -39,11 +39,7 @@ SHOWN_NAMES = 12
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingExtraError("Reading and writing tables", "pyarrow", "cli") from None
-    return pyarrow
+    return require("Reading and writing tables", "cli", "pyarrow")
 
 
 def format_of(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from evenhand import tables
 from evenhand.cli.columns import cells_of, match_columns, positive_label, which_columns
 from evenhand.engines.source import Source, combinations_of, values_of
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError, require
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
 from evenhand.rules.criteria import AttributeKey, write_out
@@ -142,11 +142,7 @@ def _session() -> Any:
     with warnings.catch_warnings():
         # Spark speaks of versions of pandas, which is not used here.
         warnings.simplefilter("ignore")
-        try:
-            from pyspark.sql import SparkSession
-        except ImportError:
-            raise MissingExtraError("--engine spark", "pyspark", "engines") from None
-        builder = SparkSession.builder.appName("evenhand")
+        builder = require("--engine spark", "engines", "pyspark.sql").SparkSession.builder.appName("evenhand")
         builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
         if "MASTER" not in os.environ and "PYSPARK_SUBMIT_ARGS" not in os.environ:
             builder = builder.master("local[*]").config("spark.driver.bindAddress", "127.0.0.1")

@@ -26,7 +26,7 @@ from evenhand.engines.schema import (
     Tally,
 )
 from evenhand.engines.source import Counted, Learning, Names, Size
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError, require
 from evenhand.inputs import FloatArray
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.rule import Rule
@@ -287,9 +287,4 @@ def _values(batch: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.dataset
-    except ImportError:
-        raise MissingExtraError("evenhand.engines.arrow", "pyarrow", "engines") from None
-    return pyarrow
+    return require("evenhand.engines.arrow", "engines", "pyarrow", "pyarrow.dataset")

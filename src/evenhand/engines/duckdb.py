@@ -24,7 +24,7 @@ from evenhand.engines.counter import Counter
 from evenhand.engines.schema import Cells, Columns, Tally
 from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError, require
 from evenhand.files import url_of, write_error
 from evenhand.inputs import as_native
 from evenhand.rules.criteria import Criterion, resolve
@@ -319,8 +319,4 @@ def _system_error(said: str) -> OSError:
 
 
 def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingExtraError("evenhand.engines.duckdb", "duckdb", "engines") from None
-    return duckdb
+    return require("evenhand.engines.duckdb", "engines", "duckdb")

@@ -21,7 +21,7 @@ from evenhand.engines.counter import COARSEST, Counter
 from evenhand.engines.schema import Cells, Columns, Tally, Words
 from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError, require
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
@@ -221,8 +221,4 @@ def plain_errors() -> Iterator[None]:
 
 
 def _pyspark() -> Any:
-    try:
-        import pyspark.errors
-    except ImportError:
-        raise MissingExtraError("evenhand.engines.spark", "pyspark", "engines") from None
-    return pyspark
+    return require("evenhand.engines.spark", "engines", "pyspark", "pyspark.errors")

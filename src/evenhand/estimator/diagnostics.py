@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from evenhand.estimator.auxiliary import Target
 from evenhand.inputs import FloatArray
@@ -183,13 +184,9 @@ def _separation(p: FloatArray, codes: NDArray[np.intp], weight: FloatArray) -> f
 
 def auc(score: FloatArray, inside: NDArray[np.bool_], weight: FloatArray) -> float:
     """Return the weighted area under the ROC curve; ties count half, and one class alone gives NaN."""
-    values, at = np.unique(score, return_inverse=True)
-    inner = np.bincount(at, weights=np.where(inside, weight, 0.0), minlength=len(values))
-    outer = np.bincount(at, weights=np.where(inside, 0.0, weight), minlength=len(values))
-    mass = inner.sum() * outer.sum()
-    if mass <= 0.0:
+    if not 0.0 < float(weight[inside].sum()) < float(weight.sum()):
         return float("nan")
-    return float((inner * (np.cumsum(outer) - 0.5 * outer)).sum() / mass)
+    return float(roc_auc_score(inside, score, sample_weight=weight))
 
 
 def calibration_error(p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray, bins: int = BINS) -> float:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand import errors
 from evenhand._version import __version__
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError
 from evenhand.estimator.recalibration import FLOOR, product_pairs
 
 if TYPE_CHECKING:
@@ -24,10 +24,7 @@ ML = "ai.onnx.ml"
 
 def require(package: str) -> Any:
     """Return one of the packages that the extra ``onnx`` installs."""
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise MissingExtraError("Exporting to ONNX", package.partition(".")[0], "onnx") from None
+    return errors.require("Exporting to ONNX", "onnx", package)
 
 
 class Graph:

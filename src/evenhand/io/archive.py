@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evenhand.errors import MissingExtraError, ModelFormatError
+from evenhand.errors import ModelFormatError, require
 from evenhand.io.allowed import present_name
 from evenhand.versions import versions
 
@@ -31,11 +31,7 @@ _MEMBER = re.compile(
 
 def skops_io() -> Any:
     """Return skops.io, or say which extra has it."""
-    try:
-        import skops.io
-    except ImportError:
-        raise MissingExtraError("Saving and loading classifiers", "skops", "io") from None
-    return skops.io
+    return require("Saving and loading classifiers", "io", "skops.io")
 
 
 def pack(path: Path, tree: bytes, members: dict[str, bytes]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evenhand.errors import InputError, MissingExtraError, ModelFormatError
+from evenhand.errors import InputError, ModelFormatError, require
 from evenhand.rules.criteria import Intersection
 from evenhand.rules.rule import Rule
 
@@ -192,8 +192,4 @@ def _read_network(holder: Any, key: Any, name: str, read: Callable[[str], bytes]
 
 
 def _safetensors() -> Any:
-    try:
-        import safetensors.torch
-    except ImportError:
-        raise MissingExtraError("Saving and loading networks", "safetensors", "torch") from None
-    return safetensors.torch
+    return require("Saving and loading networks", "torch", "safetensors.torch")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from evenhand.errors import MissingExtraError
+from evenhand.errors import require
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 COLOURS = tuple(f"var(--g{i})" for i in range(6))
@@ -19,12 +19,7 @@ _MARKS = re.compile(r'<g class="mark-\w+ role-mark ([a-z_]+)_marks"[^>]*>(.*?)</
 
 
 def _altair() -> Any:
-    try:
-        import altair as alt
-        import vl_convert  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("The report", "altair and vl-convert-python", "report") from None
-    return alt
+    return require("The report", "report", "altair", "vl_convert", package="altair and vl-convert-python")
 
 
 def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | None = None) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenhand.arguments import Seed, shown
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError, require
 from evenhand.inputs import FloatArray, GroupProbabilities, Missing, SensitiveFeatures, as_list
 from evenhand.rows import Rows, read_rows
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
@@ -93,10 +93,7 @@ class Frontier:
 
     def plot(self) -> Any:
         """Return an Altair chart of utility against tolerance, with the base classifier as a point."""
-        try:
-            import altair as alt
-        except ImportError:
-            raise MissingExtraError("Frontier.plot", "altair", "report") from None
+        alt = require("Frontier.plot", "report", "altair")
         rows = [
             {"tolerance": p.tolerance, "utility": p.utility, "gap": p.gap, "upper bound": p.upper_bound} for p in self
         ]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_flag, check_path, check_text, check_whole
-from evenhand.errors import EvenhandWarning, InputError, MissingExtraError
+from evenhand.errors import EvenhandWarning, InputError, require
 from evenhand.inputs import as_list
 from evenhand.paper.datasets._fetch import DataError
 from evenhand.paper.datasets.dataset import Split, row_indices, take_columns
@@ -225,10 +225,7 @@ def read_image(path: str | os.PathLike[str], size: int | None = None) -> NDArray
     """
     if size is not None:
         check_whole(size, "size (in pixels)", at_least=1, at_most=LARGEST_SIDE)
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtraError("Reading images", "Pillow", "torch") from None
+    Image = require("Reading images", "torch", "PIL.Image", package="Pillow")
     try:
         with Image.open(path) as file:
             image = file.convert("RGB")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from evenhand.errors import MissingExtraError
+from evenhand.errors import require
 
 FONT = "Helvetica, Arial, sans-serif"
 # Okabe and Ito's colours, which are told apart by readers with any colour vision, darkest first.
@@ -19,12 +19,7 @@ INK, SOFT, GRID = "#222222", "#555555", "#e6e6e6"
 
 def altair() -> Any:
     """Return the package, or say what to install."""
-    try:
-        import altair as alt
-        import vl_convert  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("A figure", "altair and vl-convert-python", "report") from None
-    return alt
+    return require("A figure", "report", "altair", "vl_convert", package="altair and vl-convert-python")
 
 
 def to_svg(chart: Any, title: str, *, note: str = "") -> str:
