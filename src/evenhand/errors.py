@@ -109,7 +109,8 @@ def require(feature: str, extra: str, module: str, *others: str, package: str | 
     ``package`` is what messages call it, where that is not the module's own name.
     """
     try:
-        for other in others:
+        # The package itself first: a part of it may still be there from before.
+        for other in (module.partition(".")[0], *others):
             importlib.import_module(other)
         return importlib.import_module(module)
     except ImportError:
