@@ -72,7 +72,6 @@ EXEMPT = {
             ".decide",
             ".evaluate",
             ".excess",
-            ".feasible",
             ".level",
             ".slope",
             ".strictly_inside",
