@@ -113,7 +113,7 @@ class Setting:
             raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
         return cls(rows, options, system, groups, margins, contrasts, shares, kinds[0].priors, found)
 
-    @property
+    @cached_property
     def learned_from(self) -> dict[str, Any]:
         """What a rule says about the rows it was learnt from, as plain data."""
         n = len(self.rows)
