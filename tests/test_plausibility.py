@@ -18,7 +18,7 @@ import evenhand as eh
 from evenhand.cli import main
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.report import rule_card, summarize
-from evenhand.report.calibration import reliability
+from evenhand.statistics.calibration import reliability
 
 
 def draw(n=1500, n_groups=2, seed=0, sharpness=1.0):

@@ -13,32 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evenhand.auditing.audit import audit
+from evenhand.auditing.audit import audit_rows
 from evenhand.auditing.findings import Audit, Estimate
 from evenhand.inputs import FloatArray
 from evenhand.paper.datasets import Dataset, load_adult
 from evenhand.paper.datasets.adult import LABEL, SHA256
-from evenhand.report import summarize, write_report
-from evenhand.rules.criteria import check_tolerance
-from evenhand.rules.frontier import Frontier, frontier, tolerance_ladder
-from evenhand.rules.learn import learn_rule
+from evenhand.report import write_report
+from evenhand.report.summarize import summarize_rows
+from evenhand.rows import Rows, read_rows
+from evenhand.rules.criteria import Criterion, DemographicParity, EqualizedOdds, check_tolerance
+from evenhand.rules.frontier import Frontier, frontier_of
+from evenhand.rules.ladder import best_rule
 from evenhand.rules.rule import Rule
+from evenhand.rules.setting import Options
+from evenhand.text import table_text
 
 FOLDS = 5
 STEPS = 15
 ATTRIBUTE = "sex"
-
-
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Some rows of the data with the probabilities that the models give them."""
-
-    y: NDArray[np.int64]
-    group: dict[str, NDArray[np.str_]]
-    p_y: FloatArray
-    p_joint: FloatArray
+CRITERIA: dict[str, Criterion] = {"equalized_odds": EqualizedOdds(), "demographic_parity": DemographicParity()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,21 +94,21 @@ def run_demo(
     say(f"Adult: {len(data):,} people; does a person earn more than 50,000 dollars? The groups are by {ATTRIBUTE}.")
     learning, held_out = _train(data, random_state, rows, say)
     base = held_out.p_y > 0.5
-    before = audit(held_out.y, base, held_out.group, criterion="equalized_odds", tolerance=tolerance)
+    unfair = {
+        name: audit_rows(held_out, base, criterion=criterion, tolerance=tolerance)
+        for name, criterion in CRITERIA.items()
+    }
+    before = unfair["equalized_odds"]
     say(f"\nThe model alone, on {len(base):,} held-out rows:\n{before}")
     say("\nLearning the best fair rules ...")
     rules, curve = _learn(learning, tolerance, random_state)
     after = {}
-    for criterion, rule in rules.items():
-        decisions = rule.decide(held_out.p_y, held_out.p_joint)
-        after[criterion] = audit(held_out.y, decisions, held_out.group, criterion=criterion, tolerance=tolerance)
-        unfair = audit(held_out.y, base, held_out.group, criterion=criterion, tolerance=tolerance)
-        say(f"\n{_comparison(criterion, unfair, after[criterion])}")
-    summary = summarize(
-        held_out.y,
-        held_out.group,
-        held_out.p_y,
-        held_out.p_joint,
+    for name, rule in rules.items():
+        decided = rule.decision_function(held_out.p_y, held_out.p_group) > 0.0
+        after[name] = audit_rows(held_out, decided, criterion=CRITERIA[name], tolerance=tolerance)
+        say(f"\n{_comparison(name, unfair[name], after[name])}")
+    summary = summarize_rows(
+        held_out,
         curve,
         tolerance=tolerance,
         held_out=True,
@@ -123,7 +117,7 @@ def run_demo(
             "data": data.description,
             "sha256": SHA256,
             "models": f"gradient boosted trees, cross-fitted in {FOLDS} folds on"
-            f" {len(learning.y):,} rows; {ATTRIBUTE} is no feature",
+            f" {len(learning):,} rows; {ATTRIBUTE} is no feature",
             "command": "evenhand demo",
         },
     )
@@ -133,7 +127,7 @@ def run_demo(
     return Demo(before, after, rules, curve, path)
 
 
-def _train(data: Dataset, seed: int, rows: int | None, say: Callable[[str], None]) -> tuple[Scores, Scores]:
+def _train(data: Dataset, seed: int, rows: int | None, say: Callable[[str], None]) -> tuple[Rows, Rows]:
     """Return the cross-fitted probabilities of the learning rows, and those of the held-out rows."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -159,11 +153,12 @@ def _train(data: Dataset, seed: int, rows: int | None, say: Callable[[str], None
             crossed = cross_val_predict(model, X[learning], target[learning], cv=split, method="predict_proba")
             found.append([crossed, model.fit(X[learning], target[learning]).predict_proba(X[held_out])])
     return tuple(  # type: ignore[return-value]
-        Scores(
+        read_rows(
             data.y[part],
             {ATTRIBUTE: group[part]},
             found[0][k][:, 1],
             found[1][k].reshape(len(part), 2, len(members)),
+            criterion=CRITERIA["equalized_odds"],
         )
         for k, part in enumerate((learning, held_out))
     )
@@ -180,13 +175,11 @@ def _features(data: Dataset) -> tuple[FloatArray, list[bool]]:
     return np.column_stack(numbers).astype(np.float64), categorical
 
 
-def _learn(learning: Scores, tolerance: float, seed: int) -> tuple[dict[str, Rule], Frontier]:
-    rows = (learning.y, learning.group, learning.p_y, learning.p_joint)
-    first = frontier(*rows, criterion="equalized_odds", tolerances=[tolerance], random_state=seed)
-    ladder = sorted({*tolerance_ladder(first.base_gap, STEPS), tolerance})
-    curve = frontier(*rows, criterion="equalized_odds", tolerances=ladder, random_state=seed)
-    parity = learn_rule(*rows, criterion="demographic_parity", tolerance=tolerance, random_state=seed)
-    return {"equalized_odds": curve.rule_at(tolerance), "demographic_parity": parity}, curve
+def _learn(learning: Rows, tolerance: float, seed: int) -> tuple[dict[str, Rule], Frontier]:
+    odds, parity = (Options(criterion=criterion, random_state=seed) for criterion in CRITERIA.values())
+    curve = frontier_of(learning, odds, among=tolerance, steps=STEPS)
+    rules = {"equalized_odds": curve.rule_at(tolerance), "demographic_parity": best_rule(learning, parity, tolerance)}
+    return rules, curve
 
 
 def _comparison(criterion: str, before: Audit, after: Audit) -> str:
@@ -201,16 +194,13 @@ def _comparison(criterion: str, before: Audit, after: Audit) -> str:
         rows.append((f"selection rate, {a.group}", a.selection_rate, b.selection_rate))
         for name in ("true_positive_rate", "false_positive_rate"):
             rows.append((f"{name.replace('_', ' ')}, {a.group}", getattr(a, name), getattr(b, name)))
-    width = max(len(name) for name, _, _ in rows)
-    lines = [f"  {name.ljust(width)}  {_shown(a)}  {_shown(b)}" for name, a, b in rows]
     price = 100 * ((before.accuracy.value or 0.0) - (after.accuracy.value or 0.0))
-    heading = f"  {''.ljust(width)}  {'the model alone'.ljust(22)}  fair"
+    table = [[name, _shown(a), _shown(b)] for name, a, b in rows]
     return "\n".join(
         [
             f"{criterion.replace('_', ' ').capitalize()} to within {verdicts[1].tolerance:g},"
             " on held-out rows, with 95% intervals:",
-            heading,
-            *lines,
+            table_text(["", "the model alone", "fair"], table, names=3, indent="  "),
             f"  before: {verdicts[0].outcome}; after: {verdicts[1].outcome};"
             f" the price is {price:.2f} points of accuracy",
         ]
@@ -219,7 +209,7 @@ def _comparison(criterion: str, before: Audit, after: Audit) -> str:
 
 def _shown(estimate: Estimate) -> str:
     if estimate.value is None:
-        return "no rows".ljust(22)
+        return "no rows"
     return f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
 
 

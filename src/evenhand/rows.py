@@ -28,7 +28,8 @@ from evenhand.inputs import (
 )
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey, Criterion, Intersection, write_out
+from evenhand.rules.criteria import AttributeKey, Criterion, Intersection
+from evenhand.rules.system import write_out
 
 Index = NDArray[np.intp] | NDArray[np.bool_]
 
@@ -190,8 +191,7 @@ def needed_attributes(
     criterion: Criterion, groups: Mapping[AttributeKey, tuple[Hashable, ...]]
 ) -> dict[AttributeKey, tuple[Hashable, ...]]:
     """Return the groups of the attributes that a criterion compares, in the order of its events."""
-    events = write_out(criterion, groups).events
-    return {name: groups[name] for name in dict.fromkeys(e.attribute for e in events if e.attribute is not None)}
+    return {name: groups[name] for name in write_out(criterion, groups).attributes}
 
 
 def _read_labels(

@@ -7,6 +7,7 @@ characters instead of showing them; here they become what Python writes for them
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 LONGEST_NAME = 40
 
@@ -42,6 +43,28 @@ def short_name(value: object) -> str:
     if not text.strip():
         text = ascii(text)
     return text if len(text) <= LONGEST_NAME else f"{text[:28]}...{text[-9:]}"
+
+
+def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1, indent: str = "") -> str:
+    """Return rows as aligned text: the first columns, which hold names, to the left, and the others to the right.
+
+    Examples
+    --------
+    >>> from evenhand.text import table_text
+    >>> print(table_text(["group", "rate"], [["F", "0.1"], ["M", "0.25"]]))
+    group  rate
+    F       0.1
+    M      0.25
+    """
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = []
+    for row in (heads, *rows):
+        cells = [
+            cell.ljust(width) if at < names else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(indent + "  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def _is_shown(sign: str) -> bool:

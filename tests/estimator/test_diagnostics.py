@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import evenhand as eh
-from evenhand.estimator.diagnostics import auc, calibration_error
+from evenhand.estimator.diagnostics import auc
+from evenhand.statistics.calibration import calibration_error
 
 seeds = st.integers(0, 2**32 - 1)
 

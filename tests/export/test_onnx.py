@@ -32,7 +32,8 @@ from evenhand.errors import DisagreementError, EvenhandWarning, InputError, Miss
 from evenhand.export import onnx as export
 from evenhand.export.onnx import Agreement, classifier_to_onnx, rule_to_onnx
 from evenhand.paper.models import MLP
-from evenhand.rules.criteria import resolve, write_out
+from evenhand.rules.criteria import resolve
+from evenhand.rules.system import write_out
 
 ROWS = 1500
 

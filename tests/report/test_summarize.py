@@ -10,9 +10,9 @@ from evenhand.errors import InputError
 from evenhand.metrics import group_rates
 from evenhand.report import summarize
 from evenhand.report.bias import trace_line
-from evenhand.report.calibration import reliability
 from evenhand.rules.frontier import frontier
 from evenhand.rules.learn import learn_rule
+from evenhand.statistics.calibration import reliability
 
 
 def test_the_same_input_gives_the_same_bytes(rows, curve):

@@ -17,7 +17,8 @@ from evenhand.rows import Rows
 from evenhand.rules import confidence as module
 from evenhand.rules.certify import claims, fixed_sequence, shortfall
 from evenhand.rules.confidence import expected_widths, inner_bounds, reserve_rows
-from evenhand.rules.criteria import Constraint, Criterion, Event, write_out
+from evenhand.rules.criteria import Constraint, Criterion, Event
+from evenhand.rules.system import write_out
 from promise import SIZES, population, sample, study
 
 FITS, LEVEL = 200, 0.9

@@ -5,7 +5,8 @@ import pytest
 
 import evenhand as eh
 from evenhand.errors import InputError
-from evenhand.rules.criteria import Composite, Event, from_dict, resolve, write_out
+from evenhand.rules.criteria import Composite, Event, from_dict, resolve
+from evenhand.rules.system import write_out
 
 SEX = {"sex": ("F", "M")}
 BOTH = {"sex": ("F", "M"), "race": ("a", "b")}

@@ -19,7 +19,8 @@ from evenhand.engines import duckdb as duck
 from evenhand.engines.aggregate import Aggregate
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.report import rule_card, summarize
-from evenhand.rules.criteria import display_names, write_out
+from evenhand.rules.criteria import display_names
+from evenhand.rules.system import write_out
 
 CROSSED = eh.Intersection("sex", "race")
 NAME = "sex & race"

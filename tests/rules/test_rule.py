@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import evenhand as eh
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.rules import rule_json
-from evenhand.rules.criteria import resolve, write_out
+from evenhand.rules.criteria import resolve
 from evenhand.rules.rule import Term
+from evenhand.rules.system import write_out
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -23,6 +23,7 @@ from evenhand.auditing.tally import RATES, rates_of, read_decisions, tabulate
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.inputs import DROP_MISSING, FloatArray, SensitiveFeatures, as_column, cross, read_sensitive, read_weights
 from evenhand.plausibility import check_same_index
+from evenhand.text import table_text
 
 Method = Literal["between_groups", "to_overall"]
 Aggregate = Literal["worst_case", "mean"]
@@ -182,12 +183,7 @@ class GroupRates(Mapping[Hashable, dict[str, float]]):
         heads = ["group", *(rate.replace("_", " ") for rate in self.rates)]
         body = [[repr(group), *map(_shown, row)] for group, row in zip(self.groups, self.table.tolist(), strict=True)]
         body.append(["overall", *(_shown(self.overall[rate]) for rate in self.rates)])
-        widths = [max(map(len, column)) for column in zip(heads, *body, strict=True)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-            for row in [heads, *body]
-        ]
-        return "\n".join(lines)
+        return table_text(heads, body)
 
 
 def _shown(rate: float) -> str:

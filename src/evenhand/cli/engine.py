@@ -14,8 +14,10 @@ from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, require
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
-from evenhand.rules.criteria import AttributeKey, write_out
+from evenhand.rows import needed_attributes
+from evenhand.rules.criteria import AttributeKey
 from evenhand.rules.rule import Rule
+from evenhand.rules.system import write_out
 from evenhand.text import printable
 
 if TYPE_CHECKING:
@@ -50,8 +52,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
     for crossed in criterion.intersections:
         groups[crossed] = combinations_of(source, crossed.attributes)
     classes = (negative[0], positive)
-    events = write_out(criterion, groups).events
-    needed = {event.attribute: groups[event.attribute] for event in events if event.attribute is not None}
+    needed = needed_attributes(criterion, groups)
     found = match_columns(columns.group_score, columns.joint_score, needed, classes, source.names)
     rule: Rule = engine.learn_rule(
         data,
@@ -102,7 +103,7 @@ def apply(
 
 def summary(rule: Rule) -> str:
     """Return what a rule does on the rows it was learnt from, as text."""
-    from evenhand.cli.output import table_text
+    from evenhand.text import table_text
 
     learned, solution = rule.learned_from, rule.solution_
     assert rule.criterion is not None
@@ -115,7 +116,7 @@ def summary(rule: Rule) -> str:
     cells = learned["quantisation"]
     return (
         f"On the rows it was learnt from ({learned['rows']:,}), counted on the scores as they are:\n"
-        f"{table_text(['', 'fair', 'bounds'], rows)}\n"
+        f"{table_text(['', 'fair', 'bounds'], rows, indent='  ')}\n"
         f"Searched in {cells['cells']:,} cells of width {cells['step']:g}."
     )
 

@@ -144,18 +144,18 @@ def _learn(
 ) -> Learned:
     """Learn a rule from a table of scores, in one search; with the trade-off where a report is to show it."""
     from evenhand.cli.columns import read_scores
-    from evenhand.cli.judging import Learned
+    from evenhand.cli.judging import STEPS, Learned
     from evenhand.rules.confidence import learn_with_confidence
-    from evenhand.rules.criteria import write_out
     from evenhand.rules.frontier import frontier_of
     from evenhand.rules.ladder import best_rule
+    from evenhand.rules.system import write_out
 
     rows, used = read_scores(file, columns, options.criterion)
     curve = None
     if confidence is not None:
         rule = learn_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)
     elif trade_off and write_out(options.criterion, rows.groups).moves:
-        curve = frontier_of(rows, options, among=tolerance)
+        curve = frontier_of(rows, options, among=tolerance, steps=STEPS)
         reached = {point.tolerance: point.rule for point in curve}
         rule = reached[tolerance] if tolerance in reached else best_rule(rows, options, tolerance)
     else:

@@ -63,6 +63,7 @@ def frontier(
     from evenhand.rules.frontier import frontier_of
     from evenhand.rules.scores import read_costs
     from evenhand.rules.setting import Options
+    from evenhand.text import table_text
 
     out.check_outputs({"--output": output, "--report": report}, {"the table that is read": file})
     if output is not None:
@@ -86,7 +87,7 @@ def frontier(
     else:
         lines = [[f"{value:.4f}" for value in row] for row in zip(*table.values(), strict=True)]
         lines.append(["model alone", f"{curve.base_utility:.4f}", f"{curve.base_gap:.4f}", ""])
-        out.say(out.table_text(list(table), lines))
+        out.say(table_text(list(table), lines, indent="  "))
     if output is not None:
         tables.write_table(output, table)
     if report is not None:

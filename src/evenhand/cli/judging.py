@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenhand.cli import output as out
-from evenhand.cli.output import table_text
 from evenhand.files import write_text
 from evenhand.report import write_report
 from evenhand.report.card import render_card, summarize_card
 from evenhand.report.summarize import summarize_rows
-from evenhand.text import short_name
+from evenhand.text import short_name, table_text
 
 if TYPE_CHECKING:
     from evenhand.estimator.classifier import FairClassifier
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
 
 CARD_TITLE = "Model card"
+STEPS = 19
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,4 +128,4 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
         f"On {where} ({summary['rows']:,}), with {100 * summary['confidence']:g}% intervals;"
         f" {step['flipped']:,} decisions changed:"
     )
-    return f"{heading}\n{table_text(['', 'the model alone', 'fair', 'verdict'], rows)}"
+    return f"{heading}\n{table_text(['', 'the model alone', 'fair', 'verdict'], rows, indent='  ')}"

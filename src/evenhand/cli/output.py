@@ -53,19 +53,6 @@ def say_json(data: Any) -> None:
     say(json.dumps(data, indent=2, default=str).replace("\x7f", "\\u007f"))
 
 
-def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as aligned text: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = []
-    for row in (heads, *rows):
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Any]:
     """Give a function that is told of finished rows, and shows them where standard error is a terminal."""

@@ -52,11 +52,11 @@ def reproduce(
     from evenhand.cli import PASS
     from evenhand.cli import output as out
     from evenhand.paper import experiments
+    from evenhand.text import table_text
 
     if list_all or not names:
         rows = [[entry.name, entry.paper, entry.needs] for entry in experiments.EXPERIMENTS]
-        widths = [max(len(row[k]) for row in rows) for k in range(2)]
-        out.say("\n".join(f"{a.ljust(widths[0])}  {b.ljust(widths[1])}  {c}" for a, b, c in rows))
+        out.say(table_text(["experiment", "paper", "needs"], rows, names=3))
         return PASS
     out.check_outputs({"--output": output}, {"the directory of --data": data}, folders="filled")
     chosen = [entry.name for entry in experiments.EXPERIMENTS if not entry.celeba] if names == ("all",) else names

@@ -14,14 +14,14 @@ from evenhand.arguments import Seed
 from evenhand.cli import output as out
 from evenhand.cli.columns import read_truth
 from evenhand.cli.features import Features
-from evenhand.cli.judging import Learned
+from evenhand.cli.judging import STEPS, Learned
 from evenhand.cli.score_columns import ScoreColumns
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
 from evenhand.files import write_text
 from evenhand.io.archive import skops_io
-from evenhand.rules.criteria import write_out
 from evenhand.rules.frontier import frontier_of
+from evenhand.rules.system import write_out
 
 if TYPE_CHECKING:
     from evenhand.rows import Rows
@@ -75,7 +75,7 @@ def train(
         judged=judged,
         file=file,
         tolerance=tolerance,
-        curve=frontier_of(fair.held_out_, options, among=tolerance) if draw else None,
+        curve=frontier_of(fair.held_out_, options, among=tolerance, steps=STEPS) if draw else None,
         test=test,
         rows=len(rows),
         fair=fair,

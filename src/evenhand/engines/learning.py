@@ -221,16 +221,15 @@ class _Task:
         """Return the utility and the constraints' values of each rule that was counted on the rows."""
         setting = self.setting
         kinds = []
-        attributes = counted.attributes(self.options.criterion)
         if self.options.evidence != "model":
             rows = Rows(
                 positive=counted.positive,
                 classes=self.setting.rows.classes,
-                attributes=attributes,
+                attributes=counted.attributes,
                 groups=self.setting.rows.groups,
                 sample_weight=counted.weight,
                 copies=counted.rows,
-            )
+            ).crossing(self.options.criterion.intersections)
             kinds.append(evidence_kinds.counted(rows, setting.system.events, self.options.costs))
         if self.options.evidence != "labels":
             p_y, columns = counted.means()

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from evenhand.engines.cells import CountedCells
 from evenhand.engines.counter import Counter
 from evenhand.engines.schema import POSITIVE, Frame, Schema, Words
-from evenhand.inputs import Attribute, FloatArray, cross_attributes
-from evenhand.rules.criteria import AttributeKey, Criterion
+from evenhand.inputs import Attribute, FloatArray
+from evenhand.rules.criteria import AttributeKey
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.rule import Rule
 
@@ -226,15 +226,13 @@ class Recount:
         found: NDArray[np.bool_] = self.schema.unpack(self.words, "label") == POSITIVE
         return found
 
-    def attributes(self, criterion: Criterion) -> dict[AttributeKey, Attribute]:
-        """Return the groups, those of crossed attributes too."""
-        found: dict[AttributeKey, Attribute] = {
+    @property
+    def attributes(self) -> dict[AttributeKey, Attribute]:
+        """The groups, by attribute."""
+        return {
             name: Attribute(name, groups, (self.schema.unpack(self.words, f"a{place}") - 1).astype(np.intp))
             for place, (name, groups) in enumerate(self.schema.observed)
         }
-        for crossed in criterion.intersections if found else ():
-            found[crossed] = cross_attributes(found, crossed)
-        return found
 
     def means(self) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         """Return the mean scores: sums of rows that are decided alike are all that expectations need."""

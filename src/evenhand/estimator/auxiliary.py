@@ -29,8 +29,10 @@ from evenhand.inputs import (
     named_columns,
     read_sensitive,
 )
-from evenhand.rules.criteria import AttributeKey, Criterion, Groups, Intersection, display_names, write_out
+from evenhand.rows import Rows
+from evenhand.rules.criteria import AttributeKey, Criterion, Groups, Intersection, display_names
 from evenhand.rules.scores import by_attribute
+from evenhand.rules.system import write_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,19 +91,18 @@ class Target:
         return f"label {labels[code // len(self.groups)]!r} and {group}" if self.joint else group
 
 
-def needed_targets(
-    criterion: Criterion, attributes: Mapping[AttributeKey, Attribute], positive: NDArray[np.bool_]
-) -> dict[AttributeKey, Target]:
+def needed_targets(criterion: Criterion, rows: Rows) -> dict[AttributeKey, Target]:
     """Return, by key, the attributes whose probabilities the criterion needs, crossed ones included."""
-    every = dict(attributes)
-    for crossed in criterion.intersections:
-        every[crossed] = cross_attributes(attributes, crossed)
-    shown = display_names(every)
-    events = write_out(criterion, {name: attribute.groups for name, attribute in every.items()}).events
-    names = dict.fromkeys(event.attribute for event in events if event.attribute is not None)
-    joint = {event.attribute for event in events if event.label is not None}
-    parts = {name: (name,) if isinstance(name, str) else name.attributes for name in names}
-    return {name: Target(every[name], parts[name], name in joint, positive, shown[name]) for name in names}
+    rows = rows.crossing(criterion.intersections)
+    assert rows.positive is not None
+    shown = display_names(rows.attributes)
+    system = write_out(criterion, rows.groups)
+    joint = {event.attribute for event in system.events if event.label is not None}
+    found = {}
+    for name in system.attributes:
+        parts = (name,) if isinstance(name, str) else name.attributes
+        found[name] = Target(rows.attributes[name], parts, name in joint, rows.positive, shown[name])
+    return found
 
 
 def choose_auxiliaries(auxiliary: Any, estimator: Any, names: Sequence[AttributeKey]) -> dict[AttributeKey, Any]:

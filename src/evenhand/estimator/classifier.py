@@ -271,7 +271,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def _fit(self, sample: Sample) -> Self:
         rng = check_random_state(self.random_state)
-        targets = needed_targets(resolve(self.criterion), sample.rows.attributes, sample.positive)
+        targets = needed_targets(resolve(self.criterion), sample.rows)
         learning, certifying = self._reserve(sample, rng)
         learners, layouts = self._learners(sample, targets, rng)
         plan = make_plan(self.cv, sample, targets, learning, ensemble=self.ensemble, rng=rng)

@@ -12,8 +12,9 @@ from sklearn.metrics import roc_auc_score
 from evenhand.estimator.auxiliary import Target
 from evenhand.inputs import FloatArray
 from evenhand.rules.criteria import AttributeKey
+from evenhand.statistics.calibration import calibration_error
+from evenhand.text import short_name, table_text
 
-BINS = 10
 WEAK_AUC = 0.55
 
 
@@ -115,18 +116,22 @@ class Diagnostics:
         )
 
     def __str__(self) -> str:
-        lines = [f"{self.rows} rows", "", f"{'attribute':<16}{'group':<24}{'label':<14}{'rows':>8}"]
-        lines += [f"{c.attribute:<16.15}{c.group!s:<24.23}{c.label!s:<14.13}{c.rows:>8}" for c in self.cells]
-        lines += ["", f"{'model':<22}{'class':<40}{'share':>8}{'AUC':>8}{'Brier':>8}{'ECE':>8}"]
-        lines += [
-            f"{c.model:<22.21}{c.name:<40.39}{c.share:>8.3f}{c.auc:>8.3f}{c.brier:>8.3f}{c.calibration_error:>8.3f}"
+        cells = [[*map(short_name, (c.attribute, c.group, c.label)), str(c.rows)] for c in self.cells]
+        classes = [
+            [*map(short_name, (c.model, c.name)), *(f"{v:.3f}" for v in (c.share, c.auc, c.brier, c.calibration_error))]
             for c in self.classes
         ]
-        lines += [
-            "",
-            *(f"AUC {s.auc:.3f} between {s}{' (weak)' if s.weak else ''}" for s in self.separations),
-        ]
-        return "\n".join(lines)
+        return "\n".join(
+            [
+                f"{self.rows} rows",
+                "",
+                table_text(["attribute", "group", "label", "rows"], cells, names=3),
+                "",
+                table_text(["model", "class", "share", "AUC", "Brier", "ECE"], classes, names=2),
+                "",
+                *(f"AUC {s.auc:.3f} between {s}{' (weak)' if s.weak else ''}" for s in self.separations),
+            ]
+        )
 
 
 def diagnose(
@@ -187,13 +192,3 @@ def auc(score: FloatArray, inside: NDArray[np.bool_], weight: FloatArray) -> flo
     if not 0.0 < float(weight[inside].sum()) < float(weight.sum()):
         return float("nan")
     return float(roc_auc_score(inside, score, sample_weight=weight))
-
-
-def calibration_error(p: FloatArray, inside: NDArray[np.bool_], weight: FloatArray, bins: int = BINS) -> float:
-    """Return the expected calibration error over bins of equal weight; equal probabilities share a bin."""
-    values, at = np.unique(p, return_inverse=True)
-    mass = np.bincount(at, weights=weight, minlength=len(values))
-    middle = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
-    where = np.minimum((middle * bins).astype(np.intp), bins - 1)[at]
-    difference = np.bincount(where, weights=weight * (p - inside), minlength=bins)
-    return float(np.abs(difference).sum() / weight.sum())

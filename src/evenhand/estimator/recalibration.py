@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from evenhand.inputs import FloatArray
 from evenhand.rules.criteria import AttributeKey
@@ -121,10 +122,10 @@ class Recalibration:
         standard = (_log_ratios(label, groups) - self.centre) / self.scale
         features = _features(standard, self.lowest, self.highest)
         corrected = {
-            name: _softmax(np.log(groups[name]) + features @ self.group_weights[name]).reshape(array.shape)
+            name: softmax(np.log(groups[name]) + features @ self.group_weights[name], axis=1).reshape(array.shape)
             for name, array in p_group.items()
         }
-        return _softmax(np.log(label) + features @ self.label_weights)[:, 1], corrected
+        return softmax(np.log(label) + features @ self.label_weights, axis=1)[:, 1], corrected
 
 
 def product_pairs(n_scores: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -182,7 +183,7 @@ def _loss(
     weights: FloatArray, offset: FloatArray, features: FloatArray, counted: FloatArray, penalty: FloatArray
 ) -> tuple[float, FloatArray]:
     """Return the penalised negative log-likelihood, and the corrected probabilities."""
-    p = _softmax(offset + features @ weights)
+    p = softmax(offset + features @ weights, axis=1)
     likelihood = float((counted * np.log(np.maximum(p, 1e-300))).sum())
     return 0.5 * float((penalty * weights**2).sum()) - likelihood, p
 
@@ -198,9 +199,3 @@ def _curvature(features: FloatArray, p: FloatArray, share: FloatArray, penalty: 
             blocks[one, :, other], blocks[other, :, one] = block, block.T
         blocks[one, :, one] += np.diag(penalty[:, 0])
     return blocks.reshape(n_classes * size, n_classes * size)
-
-
-def _softmax(logits: FloatArray) -> FloatArray:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p: FloatArray = powers / powers.sum(axis=1, keepdims=True)
-    return p

@@ -30,12 +30,12 @@ from evenhand.inputs import (
 )
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.bias import picture_bias
-from evenhand.report.calibration import reliability
 from evenhand.rows import Rows
 from evenhand.rules import scores
 from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.rules.frontier import Frontier
 from evenhand.rules.rule import Rule
+from evenhand.statistics.calibration import reliability
 from evenhand.statistics.intervals import check_confidence
 from evenhand.versions import versions
 
@@ -130,7 +130,7 @@ def summarize(
           ``edges``, ``shares`` for each group, ``thresholds`` for each step. "projection": ``edges``,
           ``counts`` for each step. All: ``terms``, ``groups``, ``rows``, ``outside``.
         - ``calibration``: a list of ``{"model", "group", "rows", "error", "bins"}``; see
-          :func:`evenhand.report.calibration.reliability`.
+          :func:`evenhand.statistics.calibration.reliability`.
         - ``counts``: a list of ``{"attribute", "group", "rows", "positives", "negatives", "few"}``.
         - ``unknown_rows``: for each attribute, the rows whose group is unknown.
         - ``provenance``: as given, and ``versions``.

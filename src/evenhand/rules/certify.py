@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import InfeasibleError
-from evenhand.rules.criteria import Event, System
+from evenhand.rules.criteria import Event
+from evenhand.rules.system import System
 from evenhand.statistics.bounds import exact_upper_bound, exact_within
 from evenhand.statistics.intervals import check_confidence, normal_quantile
 
@@ -86,7 +87,8 @@ def claims(system: System, tolerance: float) -> tuple[Claim, ...]:
     Examples
     --------
     >>> from evenhand.rules.certify import claims
-    >>> from evenhand.rules.criteria import DemographicParity, write_out
+    >>> from evenhand.rules.criteria import DemographicParity
+    >>> from evenhand.rules.system import write_out
     >>> system = write_out(DemographicParity(), {"sex": ("F", "M")})
     >>> [(claim.coefficients, claim.limit) for claim in claims(system, 0.05)]
     [((1.0, -1.0), 0.05), ((-1.0, 1.0), 0.05)]
@@ -136,7 +138,8 @@ def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, 
     --------
     >>> import numpy as np
     >>> from evenhand.rules.certify import claims, fixed_sequence
-    >>> from evenhand.rules.criteria import DemographicParity, write_out
+    >>> from evenhand.rules.criteria import DemographicParity
+    >>> from evenhand.rules.system import write_out
     >>> claimed = claims(write_out(DemographicParity(), {"sex": ("F", "M")}), 0.05)
     >>> successes = np.array([[400, 399], [400, 392], [400, 370], [400, 400]])
     >>> fixed_sequence(claimed, successes, np.array([1000, 1000]))

@@ -32,11 +32,12 @@ from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
 from evenhand.rules.certify import Claim, claims, fixed_sequence, may_overlap, shortfall
-from evenhand.rules.criteria import Criterion, Event, System, check_tolerance, write_out
+from evenhand.rules.criteria import Criterion, Event, check_tolerance
 from evenhand.rules.evidence import FEWEST_ROWS
 from evenhand.rules.ladder import best_rule
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
+from evenhand.rules.system import System, write_out
 from evenhand.search import NoRule
 from evenhand.statistics.intervals import check_confidence, normal_quantile
 from evenhand.statistics.sampling import stratified_share

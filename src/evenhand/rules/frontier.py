@@ -21,7 +21,7 @@ from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import NoRule, Search
 
-STEPS, STEPS_AMONG = 25, 19
+STEPS = 25
 
 
 @dataclass(frozen=True)
@@ -175,11 +175,16 @@ def frontier(
 
 
 def frontier_of(
-    rows: Rows, options: Options, tolerances: Sequence[float] | None = None, *, among: float | None = None
+    rows: Rows,
+    options: Options,
+    tolerances: Sequence[float] | None = None,
+    *,
+    among: float | None = None,
+    steps: int = STEPS,
 ) -> Frontier:
     """Return the frontier of rows that were read; see :func:`frontier`.
 
-    ``among`` is a tolerance that the usual ladder is to have too, which then has a few steps fewer.
+    Without ``tolerances``, the ladder has ``steps`` steps up to the model's own gap, and ``among`` besides.
     """
     setting = Setting.of(rows, options)
     if not setting.system.moves:
@@ -188,10 +193,9 @@ def frontier_of(
     base_utility, base_values = problem.evaluate(setting.margins > 0.0)
     moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
     base_gap = float(np.abs(base_values[moving]).max())
-    if tolerances is not None:
-        asked = _read_ladder(tolerances)
-    else:
-        asked = tolerance_ladder(base_gap) if among is None else [*tolerance_ladder(base_gap, STEPS_AMONG), among]
+    asked = tolerance_ladder(base_gap, steps) if tolerances is None else _read_ladder(tolerances)
+    if among is not None:
+        asked.append(among)
     points: list[FrontierPoint] = []
     unreachable: list[float] = []
     not_found: list[float] = []

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from evenhand.arguments import Seed, check_choice, check_seed, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, Missing
-from evenhand.rows import Rows, needed_attributes
+from evenhand.rows import Rows
 from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey, Criterion, System, write_out
+from evenhand.rules.criteria import AttributeKey, Criterion
 from evenhand.rules.evidence import Evidence, EvidenceName
 from evenhand.rules.rule import Rule, Term, event_priors, term_name
 from evenhand.rules.scores import Costs
+from evenhand.rules.system import System, write_out
 from evenhand.search import Certified, Directions, Dual, Lines, Problem, Search, Smoothed, Solution
 from evenhand.search.dual import solve_linear_program
 from evenhand.search.problem import FEASIBILITY_SLACK
@@ -96,7 +97,7 @@ class Setting:
         """Write a criterion out for some rows, and weigh their evidence."""
         rows = rows.crossing(options.criterion.intersections)
         system = write_out(options.criterion, rows.groups)
-        groups = needed_attributes(options.criterion, rows.groups)
+        groups = {name: rows.groups[name] for name in system.attributes}
         posteriors = scores.posteriors(system.events, groups, rows.p_group, len(rows))
         margins = scores.margin(rows.p_y, options.costs)
         kinds = []

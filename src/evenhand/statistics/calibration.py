@@ -45,7 +45,7 @@ def reliability(
     Examples
     --------
     >>> import numpy as np
-    >>> from evenhand.report.calibration import reliability
+    >>> from evenhand.statistics.calibration import reliability
     >>> found = reliability(np.array([0.25] * 4 + [0.75] * 4), np.array([1, 0, 0, 0, 1, 1, 1, 0], dtype=bool))
     >>> found["error"], [bin["observed"] for bin in found["bins"]]
     (0.0, [0.25, 0.75])
@@ -70,6 +70,12 @@ def reliability(
         "error": error,
         "bins": [dict(zip(names, row, strict=True)) for row in table],
     }
+
+
+def calibration_error(predicted: FloatArray, happened: NDArray[np.bool_], weights: FloatArray | None = None) -> float:
+    """Return the expected calibration error: the mean distance between prediction and observation over the bins."""
+    error = reliability(predicted, happened, weights)["error"]
+    return float("nan") if error is None else float(error)
 
 
 def _bins_of(predicted: FloatArray, weights: FloatArray, bins: int) -> NDArray[np.intp]:
