@@ -7,7 +7,7 @@ import sys
 
 ALL = (
     "search", "compile", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit",
-    "folds", "many_groups", "peers",
+    "folds", "safety", "many_groups", "peers",
 )  # fmt: skip
 
 

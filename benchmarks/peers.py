@@ -27,16 +27,9 @@ import evenhand as eh
 from benchmarks import tables
 from benchmarks.postprocessors import CERTIFIED, POST_PROCESSORS, ErrorParity, PostProcessor, Run
 from benchmarks.results import ASKED, CROSS_FITTED, HOLD_OUT, OWN_MODELS, Row, point_columns, write
-from benchmarks.splits import MODELS, SPLITS, SplitData, codes, dataset, directory, splits
+from benchmarks.splits import MODELS, RUNS, SPLITS, SplitData, codes, dataset, directory, splits
 from benchmarks.tradeoff import CRITERIA, Point, machine, measure
 
-RUNS = {
-    ("adult", "logistic regression"): 20,
-    ("compas", "logistic regression"): 30,
-    ("adult", "boosted trees"): 5,
-    ("compas", "boosted trees"): 20,
-    ("census", "boosted trees"): 5,
-}
 REDUCTIONS_NAME = "fairlearn ExponentiatedGradient"
 CONSTRAINTS = {"dp": DemographicParity, "eo": EqualizedOdds}
 TIMED_SPLITS, REPEATS, TIMED_TOLERANCE = 3, 3, 0.05

@@ -33,6 +33,14 @@ FOLDS = 5
 SPLITS = {"adult": 20, "census": 5, "compas": 60}
 if at_most := os.environ.get("EVENHAND_SPLITS"):  # fewer, for a quick look
     SPLITS = {name: min(n, int(at_most)) for name, n in SPLITS.items()}
+# How many splits the comparisons with peers use.
+RUNS = {
+    ("adult", "logistic regression"): 20,
+    ("compas", "logistic regression"): 30,
+    ("adult", "boosted trees"): 5,
+    ("compas", "boosted trees"): 20,
+    ("census", "boosted trees"): 5,
+}
 MODELS = {
     "logistic regression": LogisticRegression(max_iter=200, tol=1e-3),
     "boosted trees": LGBMClassifier(

@@ -67,6 +67,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
         search=options.search,
         costs=options.costs,
         missing=options.missing,
+        safety=options.safety,
         random_state=options.random_state,
     )
     return rule

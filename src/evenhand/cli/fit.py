@@ -146,7 +146,7 @@ def _learn(
     from evenhand.cli.columns import read_scores
     from evenhand.cli.judging import STEPS, Learned
     from evenhand.rules.confidence import learn_with_confidence
-    from evenhand.rules.frontier import frontier_of
+    from evenhand.rules.frontier import rule_and_frontier
     from evenhand.rules.ladder import best_rule
     from evenhand.rules.system import write_out
 
@@ -155,9 +155,7 @@ def _learn(
     if confidence is not None:
         rule = learn_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)
     elif trade_off and write_out(options.criterion, rows.groups).moves:
-        curve = frontier_of(rows, options, among=tolerance, steps=STEPS)
-        reached = {point.tolerance: point.rule for point in curve}
-        rule = reached[tolerance] if tolerance in reached else best_rule(rows, options, tolerance)
+        rule, curve = rule_and_frontier(rows, options, tolerance, STEPS)
     else:
         rule = best_rule(rows, options, tolerance)
     rule = dataclasses.replace(rule, learned_from={**rule.learned_from, "columns": used})

@@ -51,6 +51,7 @@ class Aggregate(CountedCells):
         *,
         search: str | Search = "certified",
         evidence: EvidenceName = "labels",
+        safety: float = 0.0,
         costs: Any = None,
         priors: Any = None,
         missing: Missing = "raise",
@@ -66,7 +67,7 @@ class Aggregate(CountedCells):
 
         Parameters
         ----------
-        criterion, tolerance, search, evidence, costs, priors, missing, random_state
+        criterion, tolerance, search, evidence, safety, costs, priors, missing, random_state
             As in :func:`evenhand.learn_rule`.
         provable : bool, default=False
             Tighten the bounds until they are proven to hold on the rows themselves.
@@ -75,6 +76,7 @@ class Aggregate(CountedCells):
             criterion=resolve(criterion),
             search=search,
             evidence=evidence,
+            safety=safety,
             costs=read_costs(costs),
             priors=priors,
             missing=missing,

@@ -32,6 +32,7 @@ from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
 from evenhand.rules.criteria import AttributeKey, Intersection, check_tolerance
 from evenhand.rules.evidence import EvidenceName
+from evenhand.rules.ladder import left_alone, warn_of_thin_cells, without_safety
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import NoRule
@@ -68,7 +69,15 @@ class ErrorBound:
 def learn_from_cells(aggregate: CountedCells, options: Options, tolerance: float, *, provable: bool) -> Rule:
     """Return the best rule for the midpoints; see :meth:`Aggregate.learn_rule`."""
     check_flag(provable, "provable")
-    task = _Task(aggregate, options, tolerance)
+
+    def learn(task: _Task) -> Rule:
+        return _from_cells(task, provable=provable)
+
+    return _with_safety(learn, _Task(aggregate, options, tolerance))
+
+
+def _from_cells(task: _Task, *, provable: bool) -> Rule:
+    aggregate = task.aggregate
     rule, bound = task.first()
     if not provable:
         return task.described(rule, bound)
@@ -90,13 +99,39 @@ def learn_with_recount(
     tolerance: float,
 ) -> Rule:
     """Return the best rule that keeps the bounds when it is counted on the rows themselves."""
-    task = _Task(aggregate, options, tolerance)
-    rules = task.rules([part * aggregate.step for part in PARTS])
-    if not rules:
-        raise task.infeasible()
-    closest, nearest = np.inf, rules[0]
+
+    def learn(task: _Task) -> Rule:
+        return _from_rows(task, columns, recount)
+
+    return _with_safety(learn, _Task(aggregate, options, tolerance))
+
+
+def _with_safety(learn: Callable[[_Task], Rule], task: _Task) -> Rule:
+    """Learn a rule within the bounds drawn in; where there is none, within those that were asked for."""
+    if task.options.safety == 0.0:
+        return learn(task)
+    warn_of_thin_cells(task.setting, task.tolerance)
+    try:
+        return learn(task)
+    except InfeasibleError:
+        plain = _Task(task.aggregate, dataclasses.replace(task.options, safety=0.0), task.tolerance)
+        return without_safety(task.setting, learn(plain), task.tolerance)
+
+
+def _from_rows(task: _Task, columns: Columns, recount: Callable[[Decisions], Recount]) -> Rule:
+    aggregate, options = task.aggregate, task.options
+    alone = task.alone()
+    searched, closest, nearest = False, np.inf, alone
     for turn in range(MOST_ROUNDS):
-        if turn:
+        if turn == 0 and alone is not None:
+            rules = [alone]
+        elif not searched:
+            rules, searched = task.rules([part * aggregate.step for part in PARTS]), True
+            if not rules:
+                raise task.infeasible()
+            closest, nearest = np.inf, rules[0]
+        else:
+            assert nearest is not None
             rules = task.around(nearest, turn)
         shift = shift_of(aggregate, rules[0])
         counted = recount(Decisions(aggregate, columns.weight is not None, tuple(rules), options.evidence, shift))
@@ -134,9 +169,14 @@ class _Task:
         self.setting = Setting.of(rows_of(self.aggregate, options), options)
         self.problem = self.setting.problem([self.tolerance])
 
+    def alone(self) -> Rule | None:
+        """Return the rule that changes nothing, where safety is asked for and the model meets the bounds."""
+        return left_alone(self.setting, self.tolerance) if self.options.safety > 0.0 else None
+
     def first(self) -> tuple[Rule, ErrorBound]:
         """Return the best rule for the bounds as they are, and how far its numbers can be off."""
-        rules = self.rules([0.0])
+        alone = self.alone()
+        rules = self.rules([0.0]) if alone is None else [alone]
         if not rules:
             raise self.infeasible()
         return rules[0], self.error_bound(rules[0])
@@ -188,7 +228,7 @@ class _Task:
             share = 1.0 if self.options.evidence == "model" else 0.5
             utility += share * extra_utility
             rates = rates + share * extra_rates
-            values = values + share * (np.abs(setting.system.mixing @ setting.system.contrasts) @ extra_rates)
+            values = values + share * (np.abs(setting.system.matrix) @ extra_rates)
         names = setting.system.names
         return ErrorBound(utility, dict(zip(names, map(float, rates), strict=True)), tuple(map(float, values)))
 
@@ -220,25 +260,26 @@ class _Task:
     def evaluate(self, counted: Recount) -> list[tuple[float, FloatArray]]:
         """Return the utility and the constraints' values of each rule that was counted on the rows."""
         setting = self.setting
+        rows = Rows(
+            positive=counted.positive,
+            classes=self.setting.rows.classes,
+            attributes=counted.attributes,
+            groups=self.setting.rows.groups,
+            sample_weight=counted.weight,
+            copies=counted.rows,
+        ).crossing(self.options.criterion.intersections)
         kinds = []
         if self.options.evidence != "model":
-            rows = Rows(
-                positive=counted.positive,
-                classes=self.setting.rows.classes,
-                attributes=counted.attributes,
-                groups=self.setting.rows.groups,
-                sample_weight=counted.weight,
-                copies=counted.rows,
-            ).crossing(self.options.criterion.intersections)
             kinds.append(evidence_kinds.counted(rows, setting.system.events, self.options.costs))
         if self.options.evidence != "labels":
             p_y, columns = counted.means()
             used = {name: columns[name] for name in setting.groups}
             posteriors = scores.posteriors(setting.system.events, setting.groups, used, len(p_y))
             margins = scores.margin(p_y, self.options.costs)
-            kinds.append(evidence_kinds.expected(margins, posteriors, counted.weight, p_y, self.options.costs))
+            rows = dataclasses.replace(rows, p_y=p_y)
+            kinds.append(evidence_kinds.expected(rows, margins, posteriors, self.options.costs))
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
-        matrix = setting.system.mixing @ setting.system.contrasts
+        matrix = setting.system.matrix
         effects = found.shares @ matrix.T
         return [
             (found.offset + float(chosen @ found.gain), chosen @ effects)
@@ -279,7 +320,7 @@ class _Task:
         if recounted is not None:
             utility, values = recounted
             solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
-        status = solution.status if solution.status == "plug-in" else "found"
+        status = solution.status if solution.status in ("plug-in", "unchanged") else "found"
         solution = dataclasses.replace(solution, upper_bound=np.inf, status=status)
         classes = aggregate.schema.classes
         return dataclasses.replace(rule, classes=classes, learned_from=learned_from, solution=solution)
@@ -287,7 +328,7 @@ class _Task:
     def infeasible(self) -> InfeasibleError:
         """Return an exception that says what can be had instead."""
         where = f"in these {self.aggregate.n_cells:,} cells of {self.aggregate.n_rows:,} rows"
-        moving = np.array([bound.tolerance is None for bound in self.setting.system.constraints])
+        moving = self.setting.system.moving
         found = loosening(self.problem, moving) if self._refuted and moving.any() else None
         if found is None or isinstance(found, NoRule):
             return InfeasibleError(f"No rule was found that meets the bounds {where}: loosen one of them.")

@@ -242,7 +242,7 @@ def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confiden
     widths = expected_widths(setting.system, rates, counts, confidence)
     lower, upper = inner_bounds(problem.lower[0], problem.upper[0], widths)
     # No combination reaches so far, and the searches subtract bounds from each other.
-    far = np.abs(setting.system.mixing @ setting.system.contrasts).sum(axis=1) + 1.0
+    far = np.abs(setting.system.matrix).sum(axis=1) + 1.0
     problem = dataclasses.replace(problem, lower=np.maximum(lower, -far), upper=np.minimum(upper, far))
     rules, kept = [], []
     options = setting.options
@@ -256,7 +256,7 @@ def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confiden
 def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confidence: float) -> FloatArray:
     """Return about how far beyond its estimate a constraint's bound will be, by the events' rates and rows."""
     shrunk = (rates * counts + 1.0) / (counts + 2.0)
-    matrix = system.mixing @ system.contrasts
+    matrix = system.matrix
     widths: FloatArray = np.sqrt(matrix**2 @ (shrunk * (1.0 - shrunk) / counts))
     return widths * normal_quantile(max(confidence, 0.6), one_sided=True)
 

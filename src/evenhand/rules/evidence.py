@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
@@ -23,12 +24,16 @@ FEWEST_ROWS = 2
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Per row: the gain of deciding 1, and the share in each event's rate; and the utility of deciding 0 throughout."""
+    """Per row: the gain of deciding 1, and the share in each event's rate; and the utility of deciding 0 throughout.
+
+    ``counts`` is each event's effective number of rows.
+    """
 
     gain: FloatArray
     shares: FloatArray
     offset: float
     priors: FloatArray
+    counts: FloatArray
 
     def mean(self, other: Evidence) -> Evidence:
         """Return the mean of two kinds of evidence."""
@@ -37,6 +42,7 @@ class Evidence:
             0.5 * (self.shares + other.shares),
             0.5 * (self.offset + other.offset),
             0.5 * (self.priors + other.priors),
+            self.counts,
         )
 
 
@@ -50,7 +56,7 @@ def counted(rows: Rows, events: Sequence[Event], costs: Costs = (1.0, 1.0)) -> E
     gain = np.where(y, false_negative, -false_positive) * weights / total
     offset = float((weights[~y] if costs == (1.0, 1.0) else -false_negative * weights[y]).sum() / total)
     shares = np.empty((len(y), len(events)))
-    priors = np.empty(len(events))
+    priors, counts = np.empty(len(events)), np.empty(len(events))
     for j, event in enumerate(events):
         inside = np.ones(len(y), dtype=bool)
         if event.attribute is not None:
@@ -69,7 +75,14 @@ def counted(rows: Rows, events: Sequence[Event], costs: Costs = (1.0, 1.0)) -> E
         mass = inner.sum()
         shares[:, j] = inner / mass
         priors[j] = mass / total
-    return Evidence(gain, shares, offset, priors)
+        counts[j] = _worth(inner, rows.copies)
+    return Evidence(gain, shares, offset, priors, counts)
+
+
+def _worth(weights: FloatArray, copies: NDArray[np.int64] | None) -> float:
+    """Return Kish's effective number of rows; rows that stand for several are of those several's equal weights."""
+    squares = weights**2 if copies is None else weights**2 / np.maximum(copies, 1)
+    return float(weights.sum() ** 2 / squares.sum())
 
 
 def expected_offset(weights: FloatArray, p_y: FloatArray, costs: Costs) -> float:
@@ -78,10 +91,9 @@ def expected_offset(weights: FloatArray, p_y: FloatArray, costs: Costs) -> float
     return float(weights @ unlike / weights.sum())
 
 
-def expected(
-    margins: FloatArray, posteriors: FloatArray, weights: FloatArray, p_y: FloatArray, costs: Costs
-) -> Evidence:
+def expected(rows: Rows, margins: FloatArray, posteriors: FloatArray, costs: Costs) -> Evidence:
     """Return the evidence of the model's own expectations: no label and no group is looked at."""
+    weights, p_y = rows.weights, rows.p_y
     total = weights.sum()
     mass = weights @ posteriors
     empty = np.flatnonzero(mass <= 0.0)
@@ -90,4 +102,5 @@ def expected(
     offset = expected_offset(weights, p_y, costs)
     # The two sums add the rows in different orders, so that a certain event's share may be above 1 by rounding.
     priors = np.minimum(mass / total, 1.0)
-    return Evidence(margins * weights / total, posteriors * weights[:, None] / mass, offset, priors)
+    shares = posteriors * weights[:, None] / mass
+    return Evidence(margins * weights / total, shares, offset, priors, priors * _worth(weights, rows.copies))

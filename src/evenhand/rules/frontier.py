@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from evenhand.inputs import FloatArray, GroupProbabilities, Missing, SensitiveFe
 from evenhand.rows import Rows, read_rows
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.ladder import answer_ladder
+from evenhand.rules.ladder import answer_ladder, best_rule, safe_rule
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options, Setting
@@ -125,6 +126,7 @@ def frontier(
     tolerances: Sequence[float] | None = None,
     search: str | Search = "certified",
     evidence: EvidenceName = "labels",
+    safety: float = 0.0,
     sample_weight: ArrayLike | None = None,
     costs: Any = None,
     pos_label: Hashable = 1,
@@ -154,6 +156,7 @@ def frontier(
         criterion=resolve(criterion),
         search=search,
         evidence=evidence,
+        safety=safety,
         costs=read_costs(costs),
         priors=priors,
         missing=missing,
@@ -187,12 +190,34 @@ def frontier_of(
     Without ``tolerances``, the ladder has ``steps`` steps up to the model's own gap, and ``among`` besides.
     """
     setting = Setting.of(rows, options)
+    return _frontier(setting, tolerances, among, steps)
+
+
+def rule_and_frontier(rows: Rows, options: Options, tolerance: float, steps: int) -> tuple[Rule, Frontier]:
+    """Return the rule that :func:`evenhand.rules.ladder.best_rule` returns, and the trade-off, from one search."""
+    setting, tolerance = Setting.of(rows, options), check_tolerance(tolerance)
+    curve = _frontier(setting, None, tolerance, steps)
+    found = next((point.rule for point in curve if point.tolerance == tolerance), None)
+    if options.safety == 0.0:
+        return found or best_rule(rows, options, tolerance), curve
+    rule = safe_rule(setting, tolerance, found)
+    others = [point for point in curve.points if point.tolerance != tolerance]
+    points = sorted([*others, _point(setting, tolerance, rule)], key=lambda point: point.tolerance)
+    return rule, dataclasses.replace(curve, points=tuple(points))
+
+
+def _point(setting: Setting, tolerance: float, rule: Rule) -> FrontierPoint:
+    solution = rule.solution_
+    gap = float(np.abs(np.array(solution.values)[setting.system.moving]).max())
+    return FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, rule)
+
+
+def _frontier(setting: Setting, tolerances: Sequence[float] | None, among: float | None, steps: int) -> Frontier:
     if not setting.system.moves:
         raise InputError("Every bound of this criterion has its own tolerance: there is no trade-off to draw.")
     problem = setting.problem([0.0])
     base_utility, base_values = problem.evaluate(setting.margins > 0.0)
-    moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
-    base_gap = float(np.abs(base_values[moving]).max())
+    base_gap = float(np.abs(base_values[setting.system.moving]).max())
     asked = tolerance_ladder(base_gap, steps) if tolerances is None else _read_ladder(tolerances)
     if among is not None:
         asked.append(among)
@@ -203,9 +228,7 @@ def frontier_of(
         if isinstance(answer, NoRule):
             (unreachable if answer.proven else not_found).append(tolerance)
             continue
-        solution = answer.solution_
-        gap = float(np.abs(np.array(solution.values)[moving]).max())
-        points.append(FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, answer))
+        points.append(_point(setting, tolerance, answer))
     return Frontier(tuple(points), tuple(unreachable), base_utility, base_gap, tuple(not_found))
 
 

@@ -3,22 +3,88 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterable
 
 import numpy as np
 
-from evenhand.errors import InfeasibleError
+from evenhand.errors import EvenhandWarning, InfeasibleError
 from evenhand.rows import Rows
 from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.rule import Rule
+from evenhand.rules.safety import thin_text
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import Dual, NoRule, Problem
 from evenhand.search.closest import loosening, nearest_miss
+from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
 
 def best_rule(rows: Rows, options: Options, tolerance: float) -> Rule:
-    """Return the best rule that meets a tolerance; raise InfeasibleError where none does."""
-    (_, answer), *_ = answer_ladder(Setting.of(rows, options), [tolerance], strict=True)
+    """Return the best rule that meets a tolerance; raise InfeasibleError where none does.
+
+    With ``safety`` a model that meets the bounds is left alone; where no rule meets them when they are drawn in, the
+    rule is one that meets them as they were asked for, and a warning says so.
+    """
+    setting, tolerance = Setting.of(rows, options), check_tolerance(tolerance)
+    if options.safety == 0.0:
+        return _only_answer(setting, tolerance)
+    return safe_rule(setting, tolerance, None)
+
+
+def safe_rule(setting: Setting, tolerance: float, found: Rule | None) -> Rule:
+    """Return the rule for a tolerance with safety; ``found`` is what a search has found for it already."""
+    warn_of_thin_cells(setting, tolerance)
+    unchanged = left_alone(setting, tolerance)
+    if unchanged is not None:
+        return unchanged
+    if found is not None:
+        return found
+    ((_, answer),) = answer_ladder(setting, [tolerance], strict=False)
+    return _as_asked(setting, tolerance) if isinstance(answer, NoRule) else answer
+
+
+def left_alone(setting: Setting, tolerance: float) -> Rule | None:
+    """Return the rule that changes nothing, if the model meets the bounds."""
+    problem = setting.problem([tolerance])
+    origin = np.zeros(problem.dimension)
+    solution = conclude(problem, 0, origin, status="unchanged")
+    if problem.excess(np.array(solution.values)) > FEASIBILITY_SLACK:
+        return None
+    return setting.rule(problem, solution, tolerance, 0)
+
+
+def _as_asked(setting: Setting, tolerance: float) -> Rule:
+    """Return the best rule within the bounds that were asked for, where none is within the ones drawn in."""
+    plain = dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
+    return without_safety(setting, _only_answer(plain, tolerance), tolerance)
+
+
+def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
+    """Return a rule that meets the bounds as they were asked for; it says so, and so does a warning."""
+    warnings.warn(
+        f"No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on these"
+        " rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or use"
+        " more rows.",
+        EvenhandWarning,
+        stacklevel=4,
+    )
+    asked = tuple(zip(*(bounds[0].tolist() for bounds in setting.system.bounds([tolerance])), strict=True))
+    return dataclasses.replace(
+        rule,
+        solution=dataclasses.replace(rule.solution_, asked=asked, used=asked),
+        learned_from={**rule.learned_from, "safety": setting.safety.to_dict(tolerance)},
+    )
+
+
+def warn_of_thin_cells(setting: Setting, tolerance: float) -> None:
+    """Warn where the rows are too few for safety to assure a tolerance."""
+    thin = setting.safety.thin_cells(tolerance)
+    if thin:
+        warnings.warn(thin_text(thin), EvenhandWarning, stacklevel=5)
+
+
+def _only_answer(setting: Setting, tolerance: float) -> Rule:
+    ((_, answer),) = answer_ladder(setting, [tolerance], strict=True)
     assert isinstance(answer, Rule)
     return answer
 
@@ -48,7 +114,7 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
 def _infeasible(
     setting: Setting, problem: Problem, step: int, tolerance: float, result: NoRule, *, plug_in: bool
 ) -> InfeasibleError:
-    moving = np.array([bound.tolerance is None for bound in setting.system.constraints])
+    moving = setting.system.moving
     asked, loosen = (
         (f"within tolerance {tolerance:g}", "loosen it") if moving.any() else ("that meets these bounds", "loosen them")
     )

@@ -31,6 +31,7 @@ def learn_rule(
     tolerance: float = 0.05,
     search: str | Search = "certified",
     evidence: EvidenceName = "labels",
+    safety: float = 0.0,
     confidence: float | None = None,
     sample_weight: ArrayLike | None = None,
     costs: Any = None,
@@ -67,6 +68,10 @@ def learn_rule(
     evidence : {"labels", "model", "both"}, default="labels"
         Whether rates and accuracy are counted on ``y`` and ``sensitive_features`` (the paper), expected under
         ``p_y`` and ``p_group`` (no labels and no groups needed), or the mean of the two.
+    safety : float, default=0
+        Draw each bound in by so many standard errors of its value, though to no less than half of the tolerance, and
+        leave a model that meets the bounds alone; see :mod:`evenhand.rules.safety`. 0 is the paper's rule: the best one
+        of these rows, which on new rows is beyond the tolerance about every second time.
     confidence : float or None, default=None
         Promise that every constraint holds in the population with this probability; see
         :mod:`evenhand.rules.confidence`.
@@ -106,6 +111,7 @@ def learn_rule(
         criterion=resolve(criterion),
         search=search,
         evidence=evidence,
+        safety=safety,
         costs=read_costs(costs),
         priors=priors,
         missing=missing,

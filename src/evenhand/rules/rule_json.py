@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from evenhand.rules.rule import Rule, Term
 
 FORMAT = "evenhand-rule"
-VERSION = 2
+VERSION = 3
 LARGEST = 1_000_000
-# Version 2 has "crossed": what each crossed attribute is made of. A rule without any is written as version 1.
+# Version 2 has "crossed": what each crossed attribute is made of. Version 3 has the bounds that a solution was asked
+# for and was learnt within. A rule is written as the first version that can hold it.
 _FIELDS = {
     "format",
     "version",
@@ -41,6 +42,7 @@ _DECISION = (
 )
 # How a search went on a machine is not part of the rule.
 _NOT_WRITTEN = {"seconds", "stopped", "expected_optimum"}
+_BOUNDS = ("asked", "used")
 
 
 def write(rule: Rule) -> str:
@@ -49,7 +51,7 @@ def write(rule: Rule) -> str:
     crossed = {text: list(name.attributes) for name, text in shown.items() if isinstance(name, Intersection)}
     data = {
         "format": FORMAT,
-        "version": VERSION if crossed else 1,
+        "version": 3 if rule.solution is not None and rule.solution.used is not None else 2 if crossed else 1,
         "decision": _DECISION,
         "labels": {"negative": _encode(rule.classes[0]), "positive": _encode(rule.classes[1])},
         "costs": {"false_positive": rule.costs[0], "false_negative": rule.costs[1]},
@@ -155,12 +157,30 @@ def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]
 
 def _solution_to_dict(solution: Solution) -> dict[str, Any]:
     data = {key: value for key, value in dataclasses.asdict(solution).items() if key not in _NOT_WRITTEN}
-    data["upper_bound"] = solution.upper_bound if math.isfinite(solution.upper_bound) else None
+    data["upper_bound"] = _finite(solution.upper_bound)
+    for name in _BOUNDS:
+        pairs = data.pop(name)
+        if pairs is not None:
+            data[name] = [[_finite(lower), _finite(upper)] for lower, upper in pairs]
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
 
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _bounds_from(pairs: Any) -> tuple[tuple[float, float], ...] | None:
+    if pairs is None:
+        return None
+    return tuple(
+        (-math.inf if lower is None else _number(lower), math.inf if upper is None else _number(upper))
+        for lower, upper in pairs
+    )
+
+
 def _solution_from_dict(data: Any) -> Solution:
-    if not isinstance(data, Mapping) or set(data) != {f.name for f in dataclasses.fields(Solution)} - _NOT_WRITTEN:
+    fields = {f.name for f in dataclasses.fields(Solution)} - _NOT_WRITTEN
+    if not isinstance(data, Mapping) or set(data) not in (fields, fields - set(_BOUNDS)):
         raise RuleFormatError("The rule's solution does not have the fields of a solution.")
     if not isinstance(data["status"], str) or not isinstance(data["nodes"], int):
         raise RuleFormatError("The rule's solution has a field of the wrong kind.")
@@ -171,6 +191,8 @@ def _solution_from_dict(data: Any) -> Solution:
         upper_bound=math.inf if data["upper_bound"] is None else _number(data["upper_bound"]),
         status=cast(Status, data["status"]),  # a search of somebody's own may have another
         nodes=data["nodes"],
+        asked=_bounds_from(data.get("asked")),
+        used=_bounds_from(data.get("used")),
     )
 
 

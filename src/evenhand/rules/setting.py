@@ -20,6 +20,7 @@ from evenhand.rules import scores
 from evenhand.rules.criteria import AttributeKey, Criterion
 from evenhand.rules.evidence import Evidence, EvidenceName
 from evenhand.rules.rule import Rule, Term, event_priors, term_name
+from evenhand.rules.safety import Safety, check_safety
 from evenhand.rules.scores import Costs
 from evenhand.rules.system import System, write_out
 from evenhand.search import Certified, Directions, Dual, Lines, Problem, Search, Smoothed, Solution
@@ -49,8 +50,10 @@ class Options:
     priors: Any = None
     missing: Missing = "raise"
     random_state: Seed = None
+    safety: float = 0.0
 
     def __post_init__(self) -> None:
+        check_safety(self.safety)
         check_choice(self.evidence, "evidence", ("labels", "model", "both"))
         check_choice(self.missing, "missing", ("raise", "ignore"))
         check_seed(self.random_state)
@@ -104,7 +107,7 @@ class Setting:
         if options.counts:
             kinds.append(evidence_kinds.counted(rows, system.events, options.costs))
         if options.evidence != "labels":
-            kinds.append(evidence_kinds.expected(margins, posteriors, rows.weights, rows.p_y, options.costs))
+            kinds.append(evidence_kinds.expected(rows, margins, posteriors, options.costs))
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
         shares = kinds[0].priors
         if options.priors is not None:
@@ -127,9 +130,11 @@ class Setting:
         }
 
     def problem(self, tolerances: Sequence[float]) -> Problem:
-        """Return what a search sees, with one step of bounds for each tolerance."""
+        """Return what a search sees, with one step of bounds for each tolerance, drawn in by the safety."""
         lower, upper = self.system.bounds(tolerances)
-        matrix = self.system.mixing @ self.system.contrasts
+        if self.options.safety > 0.0:
+            lower, upper = self.safety.draw_in(lower, upper)
+        matrix = self.system.matrix
         # A row whose margin and contrasts are all rounding is on the boundary of every rule, and decided negatively.
         tied = (np.abs(self.margins) <= MARGIN_ROUNDING * sum(self.options.costs)) & ~self.contrasts.any(axis=1)
         return Problem(
@@ -143,6 +148,18 @@ class Setting:
             mixing=self.system.mixing,
             weight=self.rows.weights / self.rows.weights.sum(),
             decider=self.decide,
+        )
+
+    @cached_property
+    def safety(self) -> Safety:
+        """How far the bounds are drawn in."""
+        return Safety.of(
+            self.system,
+            self.options.safety,
+            chosen=(self.margins > 0.0).astype(np.float64),
+            shares=self.evidence.shares,
+            priors=self.evidence.priors,
+            counts=self.evidence.counts,
         )
 
     def expected_optimum(self, problem: Problem) -> float | None:
@@ -179,6 +196,11 @@ class Setting:
             )
         solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
         rule = dataclasses.replace(self._rule_of(solution.z), tolerance=tolerance)
+        if self.options.safety > 0.0:
+            asked, used = self.system.bounds([tolerance]), (problem.lower[[step]], problem.upper[[step]])
+            solution = dataclasses.replace(solution, asked=_pairs(*asked), used=_pairs(*used))
+            learned_from = {**rule.learned_from, "safety": self.safety.to_dict(tolerance)}
+            rule = dataclasses.replace(rule, learned_from=learned_from)
         return dataclasses.replace(rule, solution=_bounded(solution, problem))
 
     def _rule_of(self, z: Sequence[float] | FloatArray) -> Rule:
@@ -199,6 +221,10 @@ class Setting:
     @cached_property
     def _term_names(self) -> list[str]:
         return [term_name(row, self.system.names) for row in self.system.contrasts]
+
+
+def _pairs(lower: FloatArray, upper: FloatArray) -> tuple[tuple[float, float], ...]:
+    return tuple(zip(lower[0].tolist(), upper[0].tolist(), strict=True))
 
 
 def _bounded(solution: Solution, problem: Problem) -> Solution:

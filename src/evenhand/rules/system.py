@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
 from evenhand.rules.criteria import AttributeKey, Constraint, Criterion, Event, Groups, event_names
@@ -40,15 +42,26 @@ class System:
         pairs = np.array([[bound.bounds(t) for bound in self.constraints] for t in tolerances])
         return np.ascontiguousarray(pairs[:, :, 0]), np.ascontiguousarray(pairs[:, :, 1])
 
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """The constraints over the events, of shape (constraints, events)."""
+        found: FloatArray = self.mixing @ self.contrasts
+        return found
+
     @property
     def attributes(self) -> tuple[AttributeKey, ...]:
         """The attributes whose groups are compared, in order of appearance."""
         return tuple(dict.fromkeys(event.attribute for event in self.events if event.attribute is not None))
 
     @property
+    def moving(self) -> NDArray[np.bool_]:
+        """Which bounds are the caller's tolerance, rather than their own."""
+        return np.array([bound.tolerance is None for bound in self.constraints])
+
+    @property
     def moves(self) -> bool:
         """Whether the caller's tolerance has any effect on the bounds."""
-        return any(bound.tolerance is None for bound in self.constraints)
+        return bool(self.moving.any())
 
 
 def write_out(criterion: Criterion, groups: Groups) -> System:

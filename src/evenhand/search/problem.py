@@ -15,7 +15,7 @@ from evenhand.search.kernels import ladder
 
 FEASIBILITY_SLACK: float = ladder.FEASIBILITY_SLACK
 
-Status = Literal["optimal", "gap", "found", "plug-in"]
+Status = Literal["optimal", "gap", "found", "plug-in", "unchanged"]
 Stopped = Literal["work", "nodes", "time"]
 
 
@@ -166,9 +166,10 @@ class Solution:
     upper_bound : float
         No rule of this family that meets the bounds has a utility above this. Infinite where the search
         proves nothing.
-    status : {"optimal", "gap", "found", "plug-in"}
+    status : {"optimal", "gap", "found", "plug-in", "unchanged"}
         "optimal" (nothing better exists), "gap" (nothing better by more than ``gap``), "found" (meets the bounds,
-        no claim), "plug-in" (optimal under the model's probabilities; may miss the bounds on counted labels).
+        no claim), "plug-in" (optimal under the model's probabilities; may miss the bounds on counted labels),
+        "unchanged" (the model's own decisions meet the bounds and are left alone).
     nodes : int
         Boxes, lines or rays looked at.
     seconds : float
@@ -180,6 +181,8 @@ class Solution:
         An estimate, no bound: the utility that Theorem 1 expects of the best decisions if the model's probabilities are
         right (the linear program of Lemma 1, on some of the rows). ``learn_rule`` gives it where nothing better was
         proven; None otherwise. Not written to JSON.
+    asked, used : tuple of (lower, upper), or None
+        With ``safety``, the constraints' bounds that were asked for, and those that the rule was learnt within.
     """
 
     z: tuple[float, ...]
@@ -191,6 +194,8 @@ class Solution:
     seconds: float = field(default=0.0, compare=False)
     stopped: Stopped | None = field(default=None, compare=False)
     expected_optimum: float | None = field(default=None, compare=False)
+    asked: tuple[tuple[float, float], ...] | None = None
+    used: tuple[tuple[float, float], ...] | None = None
 
     @property
     def gap(self) -> float:

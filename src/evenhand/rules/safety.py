@@ -1,0 +1,232 @@
+"""Bounds that are drawn in, so that a rule that meets them here is likely to meet the asked ones on new rows.
+
+A rule learnt at the tolerance sits on it, and on new rows it is beyond it about every second time. With ``safety=s``
+each bound is drawn in by s standard errors of its constraint's value, though never by more than half of the room that
+it leaves: a tolerance t becomes max(t - s * error, t / 2). Room beyond that is bought with rows, not with accuracy.
+
+The standard error of a combination ``sum_e c_e rate_e`` is the root of ``sum_e c_e^2 r_e (1 - r_e) / n_e``. A rule is
+not known before it is learnt, and its groups' rates are close to each other where it is fair. So r_e is the rate of the
+model's own decisions over all groups with the event's label; for a bound on one rate alone it is the bound. n_e
+is the number of rows in the event, and with weights Kish's effective number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evenhand.arguments import is_number, shown
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray
+from evenhand.rules.system import System
+from evenhand.text import printable
+
+MOST_NAMED = 3
+
+
+def check_safety(safety: Any) -> float:
+    """Return a number of standard errors, or raise."""
+    if not is_number(safety) or not 0.0 <= safety < np.inf:
+        raise InputError(f"safety is a number of standard errors, 0 or more, such as 1.0; got {shown(safety)}.")
+    return float(safety)
+
+
+@dataclass(frozen=True)
+class ThinCell:
+    """An event with too few rows for a tolerance.
+
+    Attributes
+    ----------
+    event : str
+        The event in words.
+    rows : int
+        Its rows; with weights, as many as they are worth.
+    standard_error : float
+        Of its rate.
+    room : float
+        How far a bound may be from where it is centred: the tolerance.
+    rows_needed : int
+        About how many would do; where the events that it is compared with are thin too, how many of each.
+    """
+
+    event: str
+    rows: int
+    standard_error: float
+    room: float
+    rows_needed: int
+
+    def __str__(self) -> str:
+        error, room = _points(self.standard_error), _points(self.room)
+        return (
+            f"{self.rows:,} rows with {printable(self.event)}: the rate's standard error is {error}, so {room} cannot"
+            f" be assured; about {self.rows_needed:,} would do"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Safety:
+    """How far each bound of a system is drawn in.
+
+    Attributes
+    ----------
+    system : System
+        The constraints.
+    errors : float
+        How many standard errors are asked for.
+    rates : array of shape (events,)
+        The rate by which each event's standard error is computed.
+    counts : array of shape (events,)
+        The effective number of rows in each event.
+    """
+
+    system: System
+    errors: float
+    rates: FloatArray
+    counts: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        system: System,
+        errors: float,
+        *,
+        chosen: FloatArray,
+        shares: FloatArray,
+        priors: FloatArray,
+        counts: FloatArray,
+    ) -> Safety:
+        """Return the safety of some rows, by the model's own decisions on them.
+
+        Parameters
+        ----------
+        system : System
+            The constraints.
+        errors : float
+            How many standard errors are asked for.
+        chosen : array of shape (n,)
+            The model's own decisions, 0 or 1.
+        shares : array of shape (n, events)
+            Each row's share in the rate of each event.
+        priors, counts : arrays of shape (events,)
+            The share of the rows in each event, and their effective number.
+        """
+        rates = chosen @ shares
+        labels = np.array([-1 if event.label is None else event.label for event in system.events])
+        for label in np.unique(labels):
+            like = labels == label
+            pooled, n = float(np.average(rates[like], weights=priors[like])), float(counts[like].sum())
+            rates[like] = (pooled * n + 1.0) / (n + 2.0)
+        return cls(system, errors, rates, counts)
+
+    def draw_in(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds drawn in; both are of shape (steps, constraints).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evenhand.rules.criteria import DemographicParity
+        >>> from evenhand.rules.safety import Safety
+        >>> from evenhand.rules.system import write_out
+        >>> system = write_out(DemographicParity(), {"sex": ("F", "M")})
+        >>> safety = Safety(system, 1.0, np.array([0.5, 0.5]), np.array([2500.0, 10_000.0]))
+        >>> lower, upper = safety.draw_in(*system.bounds([0.02, 0.05]))
+        >>> upper.round(4).ravel().tolist()
+        [0.01, 0.0388]
+        """
+        below, above = self._room(lower, upper)
+        return (
+            lower + np.minimum(self.errors * self._errors_at(lower), below / 2.0),
+            upper - np.minimum(self.errors * self._errors_at(upper), above / 2.0),
+        )
+
+    def _room(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return how far each bound is from where its constraint is centred.
+
+        A comparison is centred where all rates are equal, one rate alone in the middle of what is allowed.
+        """
+        matrix = self.system.matrix
+        least, most = np.minimum(matrix, 0.0).sum(axis=1), np.maximum(matrix, 0.0).sum(axis=1)
+        low, high = np.maximum(lower, least), np.minimum(upper, most)
+        equal = matrix @ self.rates
+        compared = (np.count_nonzero(matrix, axis=1) > 1) & (low <= equal) & (equal <= high)
+        centre = np.where(compared, equal, (low + high) / 2.0)
+        return np.maximum(centre - low, 0.0), np.maximum(high - centre, 0.0)
+
+    def _errors_at(self, bounds: FloatArray) -> FloatArray:
+        """Return the standard error of each constraint's value where it is at a bound."""
+        matrix = self.system.matrix
+        variances = np.tile(self._variances(self.rates), (len(bounds), 1)) @ (matrix**2).T
+        for at in np.flatnonzero(np.count_nonzero(matrix, axis=1) == 1):
+            event = int(np.flatnonzero(matrix[at])[0])
+            rate = np.clip(bounds[:, at] / matrix[at, event], 0.0, 1.0)
+            shrunk = (rate * self.counts[event] + 1.0) / (self.counts[event] + 2.0)
+            variances[:, at] = matrix[at, event] ** 2 * shrunk * (1.0 - shrunk) / self.counts[event]
+        errors: FloatArray = np.sqrt(variances)
+        return errors
+
+    def _variances(self, rates: FloatArray) -> FloatArray:
+        variances: FloatArray = rates * (1.0 - rates) / self.counts
+        return variances
+
+    def thin_cells(self, tolerance: float) -> list[ThinCell]:
+        """Return the events whose rows are too few for a tolerance, the thinnest first."""
+        lower, upper = self.system.bounds([tolerance])
+        below, above = (room[0] for room in self._room(lower, upper))
+        matrix = self.system.matrix
+        found: dict[int, ThinCell] = {}
+        for bounds, rooms in ((lower, below), (upper, above)):
+            errors = self._errors_at(bounds)[0]
+            for at in np.flatnonzero(np.isfinite(bounds[0]) & (self.errors * errors > rooms / 2.0) & (rooms > 0.0)):
+                parts = matrix[at] ** 2 * self._variances(self.rates)
+                event = int(np.argmax(parts))
+                if np.count_nonzero(matrix[at]) == 1:
+                    parts[event] = errors[at] ** 2
+                cell = ThinCell(
+                    self.system.names[event],
+                    round(float(self.counts[event])),
+                    float(np.sqrt(parts[event]) / abs(matrix[at, event])),
+                    float(rooms[at]),
+                    _about(self._rows_needed(parts, event, (rooms[at] / (2.0 * self.errors)) ** 2)),
+                )
+                if event not in found or cell.rows_needed > found[event].rows_needed:
+                    found[event] = cell
+        return sorted(found.values(), key=lambda cell: cell.rows)
+
+    def _rows_needed(self, parts: FloatArray, event: int, limit: float) -> float:
+        """Return how many rows of an event bring a constraint's variance down to a limit."""
+        others = float(parts.sum() - parts[event])
+        if others < limit / 2.0:
+            return float(self.counts[event] * parts[event]) / (limit - others)
+        return float((self.counts * parts).sum()) / limit
+
+    def to_dict(self, tolerance: float) -> dict[str, Any]:
+        """Return, as plain data, what a rule says about its safety."""
+        return {
+            "standard_errors": self.errors,
+            "thin_cells": [vars(cell) for cell in self.thin_cells(tolerance)],
+        }
+
+
+def _points(share: float) -> str:
+    text = f"{100.0 * share:.2g}"
+    return f"{text} point{'' if text == '1' else 's'}"
+
+
+def _about(rows: float) -> int:
+    """Return a number of rows rounded up to two digits."""
+    unit = 10 ** max(0, len(str(int(rows))) - 2)
+    return int(-(-rows // unit) * unit)
+
+
+def thin_text(cells: Sequence[ThinCell]) -> str:
+    """Return which cells are too thin, as a sentence."""
+    more = len(cells) - MOST_NAMED
+    named = "; ".join(str(cell) for cell in cells[:MOST_NAMED])
+    rest = f"; and {more} more" if more > 0 else ""
+    return (
+        f"Too few rows for this tolerance: {named}{rest}. The rule was learnt within half of the tolerance, which is as"
+        " far as safety goes."
+    )
