@@ -27,6 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 import evenhand as eh
+from classifiers import paper_classifier
 from evenhand.errors import InfeasibleError, InputError
 
 DATA = eh.datasets.make_zafar(600, random_state=0)
@@ -35,7 +36,7 @@ X, Y, GROUP = DATA.X, DATA.y, DATA.group
 
 def fair_classifier(estimator=None, **options) -> eh.FairClassifier:
     options = {"cv": 3, "random_state": 0, **options}
-    return eh.FairClassifier(LogisticRegression() if estimator is None else estimator, **options)
+    return paper_classifier(LogisticRegression() if estimator is None else estimator, **options)
 
 
 def largest_gap(fair: eh.FairClassifier) -> float:
@@ -205,7 +206,7 @@ def frozen() -> tuple[FrozenEstimator, FrozenEstimator, eh.datasets.Dataset]:
 
 def test_the_frozen_set_up_is_learn_rule_on_the_same_arrays(frozen):
     label, joint, valid = frozen
-    fair = eh.FairClassifier(label, auxiliary=joint, cv=None).fit(valid.X, valid.y, sensitive_features=valid.group)
+    fair = paper_classifier(label, auxiliary=joint, cv=None).fit(valid.X, valid.y, sensitive_features=valid.group)
     p_y, p_joint = label.predict_proba(valid.X)[:, 1], joint.predict_proba(valid.X).reshape(-1, 2, 2)
     rule = eh.learn_rule(valid.y, valid.group, p_y, p_joint, criterion="equalized_odds", tolerance=0.05)
     assert same_rule(fair.rule_, rule)
@@ -239,7 +240,7 @@ def test_a_frozen_auxiliary_names_its_classes_by_number_or_by_label_and_group(fr
     train = DATA.take(np.arange(300))
     other = Relabelled(names, [2, 0, 3, 1]).fit(train.X, 2 * train.y + (train.group == "1"))
     expected, found = (
-        eh.FairClassifier(label, auxiliary=model, cv=None).fit(valid.X, valid.y, sensitive_features=valid.group)
+        paper_classifier(label, auxiliary=model, cv=None).fit(valid.X, valid.y, sensitive_features=valid.group)
         for model in (joint, FrozenEstimator(other))
     )
     assert same_rule(expected.rule_, found.rule_)
@@ -251,7 +252,7 @@ def test_demographic_parity_takes_a_frozen_model_of_the_groups_or_of_label_and_g
     options = {"criterion": "demographic_parity", "cv": None}
     groups = FrozenEstimator(LogisticRegression().fit(X[:300], GROUP[:300]))
     for model in (joint, groups):
-        fair = eh.FairClassifier(label, auxiliary=model, **options)
+        fair = paper_classifier(label, auxiliary=model, **options)
         fair.fit(valid.X, valid.y, sensitive_features=valid.group)
         assert largest_gap(fair) <= 0.05
 
@@ -266,7 +267,7 @@ def test_a_frozen_model_can_go_with_one_that_is_cross_fitted(frozen):
 def test_a_weight_of_k_equals_k_copies(frozen):
     label, joint, valid = frozen
     copies = np.random.default_rng(0).integers(0, 4, 300)
-    weighted, repeated = (eh.FairClassifier(label, auxiliary=joint, cv=None) for _ in range(2))
+    weighted, repeated = (paper_classifier(label, auxiliary=joint, cv=None) for _ in range(2))
     weighted.fit(valid.X, valid.y, sensitive_features=valid.group, sample_weight=copies)
     rows = np.arange(300).repeat(copies)
     repeated.fit(valid.X[rows], valid.y[rows], sensitive_features=valid.group[rows])
@@ -664,7 +665,7 @@ def test_progress_is_shown_when_asked_for(capsys, monkeypatch, with_rich):
         ({"sensitive_columns": [2]}, None, "column numbers from 0 to 1; got 2"),
         ({"pos_label": "yes"}, GROUP, r"pos_label='yes' is not among the labels \[0, 1\]"),
         ({"cv": None}, GROUP, r"that of p\(Y\|x\) is not: wrap it in sklearn.frozen.FrozenEstimator"),
-        ({"cv": 0.5, "ensemble": True}, GROUP, "averages the models of folds"),
+        ({"cv": 0.5, "ensemble": "matched"}, GROUP, "averages the models of folds"),
         ({"auxiliary": {"race": GaussianNB()}}, GROUP, "auxiliary has no model for 'group'"),
         ({"auxiliary": {"group": None, "race": GaussianNB()}}, GROUP, "not needed, for 'race'"),
         ({"criterion": eh.EqualizedOdds(attribute="sex")}, GROUP, "attribute 'sex'; the data has"),
@@ -685,7 +686,7 @@ def test_mistakes_with_frozen_models_are_named(frozen):
 
     def fit(estimator, auxiliary, **options):
         options = {"cv": None, **options}
-        fair = eh.FairClassifier(estimator, auxiliary=auxiliary, **options)
+        fair = paper_classifier(estimator, auxiliary=auxiliary, **options)
         return fair.fit(valid.X, valid.y, sensitive_features=valid.group)
 
     with pytest.raises(InputError, match="auxiliary=None has nothing to clone"):
@@ -699,7 +700,7 @@ def test_mistakes_with_frozen_models_are_named(frozen):
     with pytest.raises(InputError, match=r"frozen estimator's classes_ are \[5, 7\], but y has \[0, 1\]"):
         fit(FrozenEstimator(LogisticRegression().fit(X, 5 + 2 * Y)), joint)
     with pytest.raises(InputError, match="cannot serve"):
-        eh.FairClassifier(label, auxiliary=joint, cv=None).fit(
+        paper_classifier(label, auxiliary=joint, cv=None).fit(
             valid.X, valid.y, sensitive_features={"a": valid.group, "b": valid.group}
         )
 

@@ -14,6 +14,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import evenhand as eh
+from classifiers import PAPER
 
 # Both because decisions are not p > 0.5; scikit-learn lists the first for its TunedThresholdClassifierCV, too.
 EXPECTED_FAILURES = {
@@ -53,7 +54,7 @@ def derive_groups(X: Any, y: Any, sample_weight: Any = None) -> np.ndarray:
 
 def fair(**options: Any) -> DerivedGroups:
     base = LogisticRegression(solver="newton-cholesky", tol=1e-12)
-    return DerivedGroups(base, cv=2, random_state=0, **options)
+    return DerivedGroups(base, **{**PAPER, "cv": 2, "random_state": 0, **options})
 
 
 PARITY = fair(criterion="demographic_parity")

@@ -10,6 +10,7 @@ from sklearn.model_selection import KFold, RepeatedStratifiedKFold, StratifiedKF
 from sklearn.tree import DecisionTreeClassifier
 
 import evenhand as eh
+from classifiers import paper_classifier
 from evenhand.errors import InputError
 from evenhand.estimator import crossfit
 from evenhand.statistics.sampling import strata, stratified_share
@@ -47,7 +48,7 @@ def draw(seed: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.filterwarnings("ignore::evenhand.EvenhandWarning")
 def test_no_probability_comes_from_a_model_that_saw_the_row(cv):
     X, y, group = draw(0, 240)
-    fair = eh.FairClassifier(Memory(), cv=cv, tolerance=1.0, random_state=0)
+    fair = paper_classifier(Memory(), cv=cv, tolerance=1.0, random_state=0)
     held = fair.fit(X, y, sensitive_features=group).held_out_
     assert held.p_y.min() > 0.5
     assert held.p_group["group"].max() < 0.5
@@ -59,7 +60,7 @@ def test_final_models_are_those_that_cv_says():
     X, y, group = draw(0, 240)
 
     def rows_seen(**options):
-        fair = eh.FairClassifier(Memory(), tolerance=1.0, random_state=0, **options)
+        fair = paper_classifier(Memory(), tolerance=1.0, random_state=0, **options)
         return fair.fit(X, y, sensitive_features=group)
 
     assert len(rows_seen(cv=3).estimator_.seen_) == 240
@@ -77,7 +78,7 @@ def test_final_models_are_those_that_cv_says():
 )
 def test_a_matched_ensemble_has_one_model_of_each_round(cv, models):
     X, y, group = draw(0, 240)
-    fair = eh.FairClassifier(Memory(), tolerance=1.0, random_state=0, cv=cv, ensemble="matched")
+    fair = paper_classifier(Memory(), tolerance=1.0, random_state=0, cv=cv, ensemble="matched")
     fair.fit(X, y, sensitive_features=group)
     assert [len(model.seen_) for model in fair.estimator_.estimators] == [160] * models
     assert len({frozenset(model.seen_) for model in fair.estimator_.estimators}) == models
@@ -89,7 +90,7 @@ def test_a_matched_ensemble_has_one_model_of_each_round(cv, models):
 def test_a_matched_ensemble_needs_rounds(cv):
     X, y, group = draw(0, 240)
     with pytest.raises(InputError, match="each row is held out once"):
-        eh.FairClassifier(Memory(), cv=cv, ensemble="matched").fit(X, y, sensitive_features=group)
+        paper_classifier(Memory(), cv=cv, ensemble="matched").fit(X, y, sensitive_features=group)
 
 
 @pytest.mark.filterwarnings("ignore::evenhand.EvenhandWarning")
@@ -98,7 +99,7 @@ def test_the_scores_of_a_matched_ensemble_are_those_the_rule_is_learnt_on():
     new, _, _ = draw(1, 3000)
 
     def certainties(ensemble):
-        fair = eh.FairClassifier(
+        fair = paper_classifier(
             DecisionTreeClassifier(random_state=0), tolerance=1.0, random_state=0, ensemble=ensemble
         )
         fair.fit(X, y, sensitive_features=group)
@@ -153,7 +154,7 @@ def test_no_fold_lacks_a_cell():
             return super().fit(X, y, sample_weight)
 
     criterion = eh.EqualizedOdds(attribute="sex", tolerance=0.4) & eh.EqualizedOdds(attribute="race", tolerance=0.8)
-    fair = eh.FairClassifier(Watching(), criterion=criterion, search="dual", cv=5, random_state=0)
+    fair = paper_classifier(Watching(), criterion=criterion, search="dual", cv=5, random_state=0)
     fair.fit(X, y, sensitive_features={"sex": sex, "race": race})
     assert len(seen) == 3 * 6
     assert {classes for _, classes in seen} == {2, 4, 6}
@@ -161,13 +162,13 @@ def test_no_fold_lacks_a_cell():
 
 def test_a_splitter_stratifies_on_label_and_group():
     X, y, group = draw(2, 300)
-    fair = eh.FairClassifier(LogisticRegression(), cv=StratifiedKFold(3), tolerance=0.2)
+    fair = paper_classifier(LogisticRegression(), cv=StratifiedKFold(3), tolerance=0.2)
     assert len(fair.fit(X, y, sensitive_features=group).held_out_.rows) == 300
 
 
 def test_rows_that_a_splitter_never_holds_out_take_no_part_in_the_rule():
     X, y, group = draw(2, 300)
-    fair = eh.FairClassifier(LogisticRegression(), cv=TimeSeriesSplit(3), tolerance=0.3)
+    fair = paper_classifier(LogisticRegression(), cv=TimeSeriesSplit(3), tolerance=0.3)
     held = fair.fit(X, y, sensitive_features=group).held_out_
     assert held.rows.tolist() == list(range(75, 300))
 
@@ -175,7 +176,7 @@ def test_rows_that_a_splitter_never_holds_out_take_no_part_in_the_rule():
 def test_splits_that_leak_are_refused():
     X, y, group = draw(2, 300)
     rows = np.arange(300)
-    fair = eh.FairClassifier(LogisticRegression(), cv=[(rows, rows[:50])])
+    fair = paper_classifier(LogisticRegression(), cv=[(rows, rows[:50])])
     with pytest.raises(InputError, match="must be disjoint"):
         fair.fit(X, y, sensitive_features=group)
 
@@ -184,7 +185,7 @@ def test_small_cells_are_named_with_their_counts():
     X, y, group = draw(2, 200)
     group = np.where(np.arange(200) < 3, "rare", np.where(group > 0, "a", "b"))
     y[:3] = [0, 0, 1]
-    fair = eh.FairClassifier(LogisticRegression(), cv=5)
+    fair = paper_classifier(LogisticRegression(), cv=5)
     with pytest.raises(
         InputError, match=r"label 0 and group='rare' has 2; label 1 and group='rare' has 1.*cv=5 needs 5"
     ):
@@ -213,7 +214,7 @@ def test_columns_are_matched_by_classes_and_not_by_their_order():
 
     X, y, group = draw(3, 240)
     one, other = (
-        eh.FairClassifier(base, cv=3, tolerance=0.2, random_state=0).fit(X, y, sensitive_features=group)
+        paper_classifier(base, cv=3, tolerance=0.2, random_state=0).fit(X, y, sensitive_features=group)
         for base in (LogisticRegression(), Backwards())
     )
     np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))

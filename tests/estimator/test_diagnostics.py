@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import evenhand as eh
+from classifiers import paper_classifier
 from evenhand.estimator.diagnostics import auc
 from evenhand.statistics.calibration import calibration_error
 
@@ -51,7 +52,7 @@ def test_calibration_error_counts_a_weight_of_k_as_k_copies():
 @pytest.fixture(scope="module")
 def fitted() -> eh.FairClassifier:
     data = eh.datasets.make_zafar(1200, random_state=0)
-    fair = eh.FairClassifier(LogisticRegression(), cv=3, random_state=0)
+    fair = paper_classifier(LogisticRegression(), cv=3, random_state=0)
     return fair.fit(data.X, data.y, sensitive_features={"sex": data.group})
 
 
@@ -82,7 +83,7 @@ def test_diagnostics_read_as_a_table(fitted):
 
 def test_demographic_parity_is_diagnosed_on_the_groups_alone():
     data = eh.datasets.make_zafar(600, random_state=0)
-    fair = eh.FairClassifier(LogisticRegression(), criterion="demographic_parity", cv=3, random_state=0)
+    fair = paper_classifier(LogisticRegression(), criterion="demographic_parity", cv=3, random_state=0)
     found = fair.fit(data.X, data.y, sensitive_features=data.group).diagnostics_
     assert [quality.model for quality in found.classes] == ["p(Y|x)", "p(group|x)", "p(group|x)"]
     assert [separation.label for separation in found.separations] == [None]
@@ -91,7 +92,7 @@ def test_demographic_parity_is_diagnosed_on_the_groups_alone():
 def test_a_weak_auxiliary_is_warned_of_when_the_rule_has_to_act():
     data = eh.datasets.make_zafar(1200, random_state=0)
     blind = DummyClassifier(strategy="prior")
-    fair = eh.FairClassifier(LogisticRegression(), auxiliary=blind, cv=3, random_state=0)
+    fair = paper_classifier(LogisticRegression(), auxiliary=blind, cv=3, random_state=0)
     with pytest.warns(eh.EvenhandWarning, match=r"hardly tells apart the groups of 'group' among rows with label 0"):
         fair.fit(data.X, data.y, sensitive_features=data.group)
     assert len(fair.diagnostics_.weaknesses) == 2
@@ -102,7 +103,7 @@ def test_a_tolerance_that_a_weak_auxiliary_cannot_reach_says_why():
     data = eh.datasets.make_zafar(1200, random_state=0)
     model = FrozenEstimator(LogisticRegression().fit(data.X, data.y))
     blind = FrozenEstimator(DummyClassifier().fit(data.X, 2 * data.y + (data.group == "1")))
-    fair = eh.FairClassifier(model, auxiliary=blind, cv=None)
+    fair = paper_classifier(model, auxiliary=blind, cv=None)
     with pytest.raises(eh.InfeasibleError) as caught:
         fair.fit(data.X, data.y, sensitive_features=data.group)
     notes = "\n".join(caught.value.__notes__)

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import evenhand as eh
+from classifiers import paper_classifier
 from evenhand.estimator import recalibration
 from evenhand.estimator.recalibration import Recalibration, product_pairs
 
@@ -128,7 +129,7 @@ def test_certain_models_and_many_groups_give_finite_probabilities():
 def test_a_criterion_without_groups_corrects_the_label_alone():
     data = eh.datasets.make_zafar(600, random_state=0)
     budget = eh.SelectionBudget(upper=0.3)
-    fair = eh.FairClassifier(LogisticRegression(), criterion=budget, recalibrate=True, random_state=0)
+    fair = paper_classifier(LogisticRegression(), criterion=budget, recalibrate=True, random_state=0)
     assert fair.fit(data.X, data.y, sensitive_features=data.group).predict(data.X).mean() < 0.35
 
 
@@ -146,8 +147,8 @@ def test_the_classifier_decides_with_corrected_probabilities(criterion, ensemble
     data, groups = overfitted
     tree = DecisionTreeClassifier(max_depth=8, random_state=0)
     options = {"criterion": criterion, "tolerance": 0.1, "ensemble": ensemble, "random_state": 0}
-    plain = eh.FairClassifier(tree, **options).fit(data.X, data.y, sensitive_features=groups)
-    fair = eh.FairClassifier(tree, recalibrate=True, **options).fit(data.X, data.y, sensitive_features=groups)
+    plain = paper_classifier(tree, **options).fit(data.X, data.y, sensitive_features=groups)
+    fair = paper_classifier(tree, recalibrate=True, **options).fit(data.X, data.y, sensitive_features=groups)
     held = fair.held_out_
     errors = [
         {(c.model, c.name): c.calibration_error for c in one.diagnostics_.classes} for one in (plain, fair)
@@ -159,7 +160,7 @@ def test_the_classifier_decides_with_corrected_probabilities(criterion, ensemble
     for group in groups.values():
         gap = {"dp": eh.metrics.demographic_parity_difference, "eo": eh.metrics.equalized_odds_difference}[criterion]
         assert gap(held.y, decided, sensitive_features=group[held.rows]) <= 0.1 + 1e-9
-    again = eh.FairClassifier(tree, recalibrate=True, **options).fit(data.X, data.y, sensitive_features=groups)
+    again = paper_classifier(tree, recalibrate=True, **options).fit(data.X, data.y, sensitive_features=groups)
     np.testing.assert_array_equal(again.held_out_.p_y, held.p_y)
     for name, probabilities in held.p_group.items():
         np.testing.assert_array_equal(again.held_out_.p_group[name], probabilities)
@@ -173,12 +174,12 @@ def test_frozen_models_hold_outs_and_promises_are_corrected_too(overfitted):
     tree = DecisionTreeClassifier(max_depth=8, random_state=0)
     frozen = FrozenEstimator(tree.fit(data.X[half], data.y[half]))
     group_model = FrozenEstimator(DecisionTreeClassifier(max_depth=6).fit(data.X[half], data.group[half]))
-    fair = eh.FairClassifier(frozen, auxiliary=group_model, criterion="dp", tolerance=0.1, cv=None, recalibrate=True)
+    fair = paper_classifier(frozen, auxiliary=group_model, criterion="dp", tolerance=0.1, cv=None, recalibrate=True)
     fair.fit(data.X[~half], data.y[~half], sensitive_features=data.group[~half])
     p_y, p_group = fair._models.probabilities(data.X[~half], {})
     np.testing.assert_array_equal(p_y, fair.held_out_.p_y)
     np.testing.assert_array_equal(p_group["group"], fair.held_out_.p_group["group"])
-    promised = eh.FairClassifier(
+    promised = paper_classifier(
         LogisticRegression(), criterion="dp", tolerance=0.2, cv=0.3, confidence=0.8, recalibrate=True, random_state=0
     ).fit(data.X, data.y, sensitive_features=data.group)
     assert promised.rule_.learned_from["confidence"]["confidence"] == 0.8
@@ -186,6 +187,6 @@ def test_frozen_models_hold_outs_and_promises_are_corrected_too(overfitted):
 
 def test_with_the_attribute_at_prediction_there_is_nothing_to_correct(overfitted):
     data, _ = overfitted
-    fair = eh.FairClassifier(LogisticRegression(), sensitive_at_predict=True, recalibrate=True)
+    fair = paper_classifier(LogisticRegression(), sensitive_at_predict=True, recalibrate=True)
     with pytest.raises(eh.InputError, match="infers none"):
         fair.fit(data.X, data.y, sensitive_features=data.group)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 def demo(
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("evenhand-report.html"),
-    tolerance: float = 0.05,
+    tolerance: float = 0.10,
     seed: int = 0,
 ) -> int:
     """Train on the embedded Adult data, audit it, make it fair, and write the report.

@@ -24,12 +24,14 @@ def fit(
     criterion: list[str] | None = None,
     tolerance: float = 0.05,
     search: Literal["certified", "directions", "lines", "dual", "smoothed"] = "certified",
+    safety: float = 1.0,
     confidence: float | None = None,
     costs: tuple[float, float] | None = None,
     features: list[str] | None = None,
     test: Path | None = None,
     report: Path | None = None,
     card: Path | None = None,
+    accept: bool = False,
     seed: int = 0,
     engine: Literal["duckdb", "spark"] | None = None,
 ) -> int:
@@ -58,6 +60,9 @@ def fit(
         The largest allowed difference of rates.
     search
         How the rule is found.
+    safety
+        Draw each bound in by so many standard errors, though to no less than half of the tolerance, and leave a model
+        that meets the bounds alone. 0 is the paper's rule: it sits on the tolerance, and new rows are often beyond it.
     confidence
         Promise that the criterion holds in the population with this probability.
     costs
@@ -70,13 +75,16 @@ def fit(
         Write an HTML report to this file.
     card
         Write a model card, as Markdown, to this file.
+    accept
+        Exit with 0 even where the rows of --test show a wider gap than that of the model alone. Otherwise that is exit
+        code 3.
     seed
         For everything that is drawn at random.
     engine
         Learn where the data is, for tables that do not fit in memory: duckdb on one machine, spark on a cluster.
     """
     from evenhand import tables
-    from evenhand.cli import PASS
+    from evenhand.cli import INSUFFICIENT, PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
     from evenhand.cli.judging import rule_saver
@@ -94,7 +102,12 @@ def fit(
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
     options = Options(
-        criterion=wanted, search=search, costs=read_costs(costs), missing=columns.missing, random_state=seed
+        criterion=wanted,
+        search=search,
+        costs=read_costs(costs),
+        missing=columns.missing,
+        random_state=seed,
+        safety=safety,
     )
     if engine is not None:
         if output is None or features or test or report or card or confidence is not None:
@@ -123,13 +136,13 @@ def fit(
             test=test,
             trade_off=report is not None,
         )
-        learned.tell(report=report, card=card, save=save)
-        return PASS
+        harmless = learned.tell(report=report, card=card, save=save)
+        return PASS if harmless or accept else INSUFFICIENT
     if output is None and report is None and card is None:
         raise InputError("Say where the rule goes, with --output rule.json.")
     learned = _learn(file, columns, options, tolerance, confidence, test, trade_off=report is not None)
-    learned.tell(report=report, card=card, save=None if output is None else rule_saver(output))
-    return PASS
+    harmless = learned.tell(report=report, card=card, save=None if output is None else rule_saver(output))
+    return PASS if harmless or accept else INSUFFICIENT
 
 
 def _learn(

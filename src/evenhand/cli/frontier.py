@@ -19,6 +19,7 @@ def frontier(
     tolerances: list[float] | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: bool = False,
+    safety: float = 0.0,
     costs: tuple[float, float] | None = None,
     report: Path | None = None,
     tolerance: float = 0.05,
@@ -44,6 +45,8 @@ def frontier(
         Write the table to this file: .csv, .parquet or .arrow.
     json
         Print JSON instead of a table.
+    safety
+        Draw each bound in by so many standard errors, as fit does by default.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
     report
@@ -71,7 +74,9 @@ def frontier(
     check_tolerance(tolerance)
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
-    options = Options(criterion=wanted, costs=read_costs(costs), missing=columns.missing, random_state=seed)
+    options = Options(
+        criterion=wanted, safety=safety, costs=read_costs(costs), missing=columns.missing, random_state=seed
+    )
     rows, _ = read_scores(file, columns, wanted)
     curve = frontier_of(rows, options, tolerances)
     if not len(curve):

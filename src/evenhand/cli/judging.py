@@ -55,12 +55,20 @@ class Learned:
     rows: int
     fair: FairClassifier | None = None
 
-    def tell(self, *, report: Path | None, card: Path | None, save: Callable[[Learned], str] | None) -> None:
-        """Print the verdicts before and after, save, and write what was asked for: all from one summary."""
+    def tell(self, *, report: Path | None, card: Path | None, save: Callable[[Learned], str] | None) -> bool:
+        """Print the verdicts before and after, save, and write what was asked for: all from one summary.
+
+        Return whether held-out rows show no harm: no gap that is wider than that of the model alone.
+        """
         summary = self._summary()
         where = "held-out rows" if self.test is not None else "the rows it was learnt from"
         crossed = ", cross-fitted" if self.fair is not None and self.test is None else ""
         out.say(before_and_after_text(summary, where + crossed), verdicts=True)
+        if self.rule.solution is not None and self.rule.solution.status == "unchanged":
+            out.say("\nThe model meets the tolerance as it is, and is left alone: the rule changes no decision.")
+        harm = summary["steps"][summary["chosen"]]["harm"]
+        if harm is not None:
+            out.say(f"\n{harm}")
         if save is not None:
             out.say(f"\n{save(self)}")
         if report is not None:
@@ -70,6 +78,7 @@ class Learned:
             named = {**summary, "title": CARD_TITLE}
             write_text(card, render_card(summarize_card(self.rule, named, data=self.file.name, fair=self.fair)))
             out.say(f"The model card is in {card}")
+        return harm is None
 
     def _curve_with_rule(self, curve: Frontier) -> Frontier:
         """Return the trade-off with the very rule that is saved at its tolerance."""

@@ -55,6 +55,8 @@ def train(
         criterion=options.criterion,
         tolerance=tolerance,
         search=options.search,
+        safety=options.safety,
+        missing=options.missing,
         confidence=confidence,
         costs=options.costs,
         pos_label=rows.classes[1],

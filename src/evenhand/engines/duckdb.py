@@ -76,7 +76,7 @@ def learn_rule(
     memory_limit : str or None, default=None
         What DuckDB may use, such as "2GB"; a relation's own connection decides for itself.
     **options
-        ``search``, ``evidence``, ``costs``, ``priors``, ``missing``, ``random_state`` as in
+        ``search``, ``evidence``, ``safety``, ``costs``, ``priors``, ``missing``, ``random_state`` as in
         :func:`evenhand.learn_rule`; ``level`` (12: scores are counted in steps of 2^-12 at the finest) and
         ``max_cells`` (200,000: coarser steps are taken, with a warning, where there would be more cells).
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 
@@ -64,6 +64,7 @@ class Learning(Size, total=False):
 
     search: str | Search
     evidence: EvidenceName
+    safety: float
     costs: Any
     priors: Any
     missing: Missing
@@ -209,32 +210,17 @@ def learn_source(
     *,
     criterion: str | Criterion,
     tolerance: float,
-    search: str | Search = "certified",
-    evidence: EvidenceName = "labels",
-    safety: float = 0.0,
-    costs: Any = None,
-    priors: Any = None,
-    missing: Missing = "raise",
-    random_state: Seed = None,
-    level: int = FINEST,
-    max_cells: int = MAX_CELLS,
+    **options: Unpack[Learning],
 ) -> Rule:
     """Return the best rule that keeps its bounds on the rows: counted once, solved, and counted again."""
     tolerance = check_tolerance(tolerance)
-    options = Options(
-        criterion=resolve(criterion),
-        search=search,
-        evidence=evidence,
-        safety=safety,
-        costs=read_costs(costs),
-        priors=priors,
-        missing=missing,
-        random_state=random_state,
-    )
+    rest: dict[str, Any] = dict(options)
+    level, max_cells = rest.pop("level", FINEST), rest.pop("max_cells", MAX_CELLS)
+    wanted = Options(criterion=resolve(criterion), **{**rest, "costs": read_costs(rest.get("costs"))})
     found = aggregate_source(source, columns, level=level, max_cells=max_cells)
     warn_if_coarse(found, level)
     if not source.again:
-        rule = learn_from_cells(found, options, tolerance, provable=False)
+        rule = learn_from_cells(found, wanted, tolerance, provable=False)
         rule.learned_from["columns"] = columns.remember()  # type: ignore[index]
         return rule
 
@@ -242,7 +228,7 @@ def learn_source(
         words, sums, rows, _ = source.count(columns, decisions, FINEST, MOST_RECOUNTED)
         return decisions.recount(words, sums, rows)
 
-    return learn_with_recount(found, columns, recount, options, tolerance)
+    return learn_with_recount(found, columns, recount, wanted, tolerance)
 
 
 def columns_of_rule(

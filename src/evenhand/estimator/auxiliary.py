@@ -62,12 +62,17 @@ class Target:
 
     @property
     def cells(self) -> NDArray[np.intp]:
-        """Each row's pair of label and group, as ``label * G + group``."""
-        return self.positive * len(self.groups) + self.attribute.codes
+        """Each row's pair of label and group, as ``label * G + group``; -1 where the group is not known."""
+        return np.where(self.known, self.positive * len(self.groups) + self.attribute.codes, -1)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether each row's group is known."""
+        return self.attribute.codes >= 0
 
     @property
     def codes(self) -> NDArray[np.intp]:
-        """Each row's class for the auxiliary model."""
+        """Each row's class for the auxiliary model; -1 where the group is not known."""
         return self.cells if self.joint else self.attribute.codes
 
     @property
@@ -91,17 +96,20 @@ class Target:
         return f"label {labels[code // len(self.groups)]!r} and {group}" if self.joint else group
 
 
-def needed_targets(criterion: Criterion, rows: Rows) -> dict[AttributeKey, Target]:
-    """Return, by key, the attributes whose probabilities the criterion needs, crossed ones included."""
+def needed_targets(criterion: Criterion, rows: Rows, *, joint: bool = False) -> dict[AttributeKey, Target]:
+    """Return, by key, the attributes whose probabilities the criterion needs, crossed ones included.
+
+    ``joint`` asks for p(Y, A|x) also where the criterion needs only p(A|x).
+    """
     rows = rows.crossing(criterion.intersections)
     assert rows.positive is not None
     shown = display_names(rows.attributes)
     system = write_out(criterion, rows.groups)
-    joint = {event.attribute for event in system.events if event.label is not None}
+    labelled = {event.attribute for event in system.events if event.label is not None}
     found = {}
     for name in system.attributes:
         parts = (name,) if isinstance(name, str) else name.attributes
-        found[name] = Target(rows.attributes[name], parts, name in joint, rows.positive, shown[name])
+        found[name] = Target(rows.attributes[name], parts, joint or name in labelled, rows.positive, shown[name])
     return found
 
 

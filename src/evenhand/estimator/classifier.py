@@ -11,53 +11,44 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from evenhand._compat import HasMethods, Interval, RealNotInt, StrOptions, num_samples, routing_enabled, validated
-from evenhand.arguments import Seed, shown
+from evenhand.arguments import Seed
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.estimator import crossfit
-from evenhand.estimator.auxiliary import (
-    Layout,
-    Target,
-    certain,
-    choose_auxiliaries,
-    known_groups,
-    layout_of,
-    needed_targets,
-)
+from evenhand.estimator.auxiliary import certain, choose_auxiliaries, known_groups, needed_targets
 from evenhand.estimator.crossfit import Ensemble, Learner, Models, class_probabilities, cross_fit, make_plan
 from evenhand.estimator.diagnostics import Diagnostics, diagnose
 from evenhand.estimator.heldout import HeldOut
+from evenhand.estimator.learners import Layouts, Targets, joint_alone, label_and_groups, with_marginal
 from evenhand.estimator.recalibration import Recalibration
 from evenhand.estimator.sample import (
     RowNumbers,
     Sample,
+    accuracy_of,
     check_not_lazy,
     find_columns,
     read_sample,
     take_rows,
 )
-from evenhand.inputs import FloatArray, SensitiveFeatures, factorize, read_weights
+from evenhand.inputs import FloatArray, Missing, SensitiveFeatures
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
-from evenhand.rules.confidence import (
-    CERTIFYING_SHARE_WITH_MODELS,
-    check_unweighted,
-    learn_certified,
-    reserve_rows,
-)
+from evenhand.rules.confidence import CERTIFYING_SHARE_WITH_MODELS, check_unweighted, learn_certified, reserve_rows
 from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
+from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule
 from evenhand.rules.rule import Receipt, Rule
+from evenhand.rules.safety import check_safety
 from evenhand.rules.scores import attribute_key, read_costs
 from evenhand.rules.setting import Options
 from evenhand.statistics.intervals import check_confidence
 
 MOST_JOBS = 10_000
+JOINT = "joint"
 
 
 class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -70,14 +61,15 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     ----------
     estimator : classifier with predict_proba
         The base model. One that is trained already is wrapped in :class:`sklearn.frozen.FrozenEstimator`.
-    auxiliary : classifier, dict of classifiers by attribute, or None, default=None
+    auxiliary : classifier, dict of classifiers by attribute, "joint" or None, default=None
         The model of the groups, cloned for each attribute that the criterion needs. ``None`` clones
         ``estimator``. It is trained on whole numbers: the group's place among the sorted groups where p(A|x)
         is enough (demographic parity), else ``label * G + group``, where label is 0 for the negative and 1
         for the positive label, G is the number of groups and group is the place among them. A frozen model
         may have these as its ``classes_``, or the groups themselves, or tuples ``(label, group)``; the order
-        of columns does not matter.
-    criterion : str or Criterion, default="equalized_odds"
+        of columns does not matter. "joint" trains one model instead of two: ``estimator`` learns p(Y, A|x), and
+        p(Y|x) is its sum over the groups. It is for one attribute.
+    criterion : str or Criterion, default="demographic_parity"
         What must hold. Several attributes mean that each must meet it (fairlearn crosses them; here
         :class:`evenhand.Intersection` asks for that).
     tolerance : float, default=0.05
@@ -90,8 +82,10 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         models are trained on all rows. Folds are stratified on label and group; a splitter gets that
         combination as its ``y``. A float holds out that share of the rows for the rule and trains on the
         rest. ``None`` needs frozen models: all rows are the rule's.
-    ensemble : bool or "matched", default=False
-        Whether the models of the folds are kept and averaged, instead of training final models on all rows.
+    ensemble : bool or "matched", default=True
+        Whether the models of the folds are kept and averaged, instead of training final models on all rows. That
+        trains one model fewer and is more accurate at equal gaps; a prediction costs as many models as there are folds.
+        Without folds it changes nothing.
         "matched" draws the folds three times and averages one model of each: its probabilities are then
         distributed as those the rule is learnt on. That is safest for flexible models on a few thousand rows,
         whose final models differ from those of the folds.
@@ -99,12 +93,21 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         Whether the probabilities are first corrected by what all models say together
         (:mod:`evenhand.estimator.recalibration`), on the rows that the rule is learnt from. That was worth 0.7 to 1.7
         points of accuracy for boosted trees on four thousand rows, and up to a tenth of a point on larger data.
+    safety : float, default=1.0
+        Draw each bound in by so many standard errors of its value, though to no less than half of the tolerance, and
+        leave a model that meets the bounds alone (:mod:`evenhand.rules.safety`). 0 is the paper's rule, which on
+        new rows is beyond the tolerance about every second time.
     confidence : float or None, default=None
         Promise that every constraint holds in the population with this probability, for exactly the
         classifier that is returned (:mod:`evenhand.rules.confidence`). Half of the rows are then seen by no model
         and no search: they certify. ``rule_.learned_from["confidence"]`` says what.
     costs : (false positive, false negative) or dict, default=None
         Minimise the mean cost instead of maximising accuracy.
+    missing : {"raise", "ignore"}, default="raise"
+        Whether rows of unknown group are an error, or train the base model, count for accuracy, and count for no
+        group's rate.
+    evidence : {"labels", "model", "both"}, default="labels"
+        What the rule is learnt from; see :func:`evenhand.learn_rule`.
     sensitive_at_predict : bool, default=False
         Whether the attribute itself is used for decisions. The rule then is a threshold for each group, no
         auxiliary model is trained, and ``predict`` asks for ``sensitive_features``.
@@ -162,25 +165,24 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "estimator": [HasMethods(["fit", "predict_proba"])],
-        "auxiliary": [HasMethods(["fit", "predict_proba"]), dict, None],
+        "auxiliary": [HasMethods(["fit", "predict_proba"]), dict, StrOptions({JOINT}), None],
         "criterion": [str, Criterion],
         "tolerance": "no_validation",  # type: ignore[dict-item]
         "search": [str, HasMethods(["solve"])],
         "cv": ["cv_object", Interval(RealNotInt, 0, 1, closed="neither")],
         "ensemble": ["boolean", StrOptions({"matched"})],
         "recalibrate": ["boolean"],
+        "safety": "no_validation",  # type: ignore[dict-item]
         "confidence": "no_validation",  # type: ignore[dict-item]
         "costs": [tuple, list, dict, None],
+        "missing": [StrOptions({"raise", "ignore"})],
+        "evidence": [StrOptions({"labels", "model", "both"})],
         "sensitive_at_predict": ["boolean"],
         "sensitive_columns": [str, Integral, "array-like", None],
         "drop_sensitive": ["boolean"],
         "pos_label": "no_validation",  # type: ignore[dict-item]
         "random_state": ["random_state"],
-        "n_jobs": [
-            Interval(Integral, 1, MOST_JOBS, closed="both"),
-            Interval(Integral, -MOST_JOBS, -1, closed="both"),
-            None,
-        ],
+        "n_jobs": [*(Interval(Integral, *ends, closed="both") for ends in ((1, MOST_JOBS), (-MOST_JOBS, -1))), None],
         "verbose": ["verbose"],
     }
 
@@ -195,14 +197,17 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         estimator: Any,
         *,
         auxiliary: Any = None,
-        criterion: str | Criterion = "equalized_odds",
+        criterion: str | Criterion = "demographic_parity",
         tolerance: float = 0.05,
         search: Any = "certified",
         cv: Any = 5,
-        ensemble: Ensemble = False,
+        ensemble: Ensemble = True,
         recalibrate: bool = False,
+        safety: float = 1.0,
         confidence: float | None = None,
         costs: Any = None,
+        missing: Missing = "raise",
+        evidence: EvidenceName = "labels",
         sensitive_at_predict: bool = False,
         sensitive_columns: Any = None,
         drop_sensitive: bool = True,
@@ -219,8 +224,11 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.cv = cv
         self.ensemble = ensemble
         self.recalibrate = recalibrate
+        self.safety = safety
         self.confidence = confidence
         self.costs = costs
+        self.missing = missing
+        self.evidence = evidence
         self.sensitive_at_predict = sensitive_at_predict
         self.sensitive_columns = sensitive_columns
         self.drop_sensitive = drop_sensitive
@@ -259,23 +267,26 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         for name in ("rule_", "_frontier", "held_out_", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         check_tolerance(self.tolerance)
+        check_safety(self.safety)
         if self.confidence is not None:
             check_confidence(self.confidence)
         check_not_lazy(X)
         columns = find_columns(X, self.sensitive_columns, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)
         features = columns.drop(X) if columns is not None and self.drop_sensitive else X
-        sample = read_sample(features, y, given, sample_weight, self.pos_label)
+        sample = read_sample(features, y, given, sample_weight, self.pos_label, self.missing)
         self._columns = columns
         return self._fit(sample)
 
     def _fit(self, sample: Sample) -> Self:
         rng = check_random_state(self.random_state)
-        targets = needed_targets(resolve(self.criterion), sample.rows)
+        targets = needed_targets(resolve(self.criterion), sample.rows, joint=self._joint)
         learning, certifying = self._reserve(sample, rng)
         learners, layouts = self._learners(sample, targets, rng)
         plan = make_plan(self.cv, sample, targets, learning, ensemble=self.ensemble, rng=rng)
         trained = cross_fit(sample.X, learners, plan, n_jobs=self.n_jobs, verbose=self.verbose)
+        if self._joint:
+            trained = with_marginal(trained[0], layouts, sample)
         auxiliaries = dict(zip(layouts, trained[1:], strict=True))
         models = {name: found.model for name, found in auxiliaries.items()}
         self.classes_ = sample.classes
@@ -298,9 +309,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             p_group = {name: certain(found, found.attribute.codes[held], p_y) for name, found in targets.items()}
         self.held_out_ = HeldOut.of(sample, held, p_y, p_group)
         warn_of_decisions(p_y)
-        warn_of_reversed_groups(
-            p_group, {name: target.attribute.take(held) for name, target in targets.items()}, weight
-        )
+        attributes = {name: target.attribute.take(held) for name, target in targets.items()}
+        warn_of_reversed_groups(p_group, attributes, weight)
         self._certifying = self._certified_part(sample, targets, certifying)
         self._options = self._rule_options(rng)
         self.rule_ = self._learn()
@@ -315,9 +325,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         held = reserve_rows(resolve(self.criterion), sample.rows, rng, CERTIFYING_SHARE_WITH_MODELS)
         return rows[~held], rows[held]
 
-    def _certified_part(
-        self, sample: Sample, targets: Mapping[AttributeKey, Target], rows: RowNumbers
-    ) -> HeldOut | None:
+    def _certified_part(self, sample: Sample, targets: Targets, rows: RowNumbers) -> HeldOut | None:
         """Return the rows that only certify, with the final models' probabilities."""
         if not len(rows):
             return None
@@ -326,11 +334,16 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         p_y, p_group = self._models.probabilities(take_rows(sample.X, rows), codes)
         return HeldOut.of(sample, rows, p_y, p_group)
 
-    def _learners(
-        self, sample: Sample, targets: Mapping[AttributeKey, Target], rng: np.random.RandomState
-    ) -> tuple[list[Learner], dict[AttributeKey, Layout]]:
+    def _learners(self, sample: Sample, targets: Targets, rng: np.random.RandomState) -> tuple[list[Learner], Layouts]:
         """Return the models to train: first that of the labels, then one for each layout."""
         names = [] if self.sensitive_at_predict else list(targets)
+        if self._joint:
+            if self.sensitive_at_predict or self.cv is None:
+                raise InputError('auxiliary="joint" trains a model: it needs cv=5, or a share, and infers the groups.')
+            params = self._fit_params(sample.rows.sample_weight, [self.estimator])
+            return joint_alone(targets, self.estimator, params, None if self.random_state is None else rng)
+        if self.sensitive_at_predict and self.missing == "ignore":
+            raise InputError("sensitive_at_predict=True decides by the group: drop rows whose group is missing.")
         if self.sensitive_at_predict and self.auxiliary is not None:
             raise InputError("sensitive_at_predict=True uses the attribute itself: leave auxiliary=None.")
         if self.sensitive_at_predict and self.recalibrate:
@@ -338,25 +351,21 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         chosen = choose_auxiliaries(self.auxiliary, self.estimator, names)
         params = self._fit_params(sample.rows.sample_weight, [self.estimator, *chosen.values()])
         draw = None if self.random_state is None else rng
-        model = crossfit.seeded(self.estimator, draw)
-        learners = [Learner("p(Y|x)", model, sample.y, sample.classes, params[id(self.estimator)])]
-        layouts: dict[AttributeKey, Layout] = {}
-        for name, given in chosen.items():
-            target = targets[name]
-            frozen = isinstance(given, FrozenEstimator)
-            layouts[name] = layout_of(given, target, sample.rows.classes) if frozen else Layout.of_trained(target)
-            model = crossfit.seeded(given, draw)
-            learners.append(Learner(target.describes, model, target.codes, layouts[name].classes, params[id(given)]))
+        learners, layouts = label_and_groups(sample, targets, self.estimator, chosen, params, draw)
         crossfit.check_frozen(learners, cv=self.cv, ensemble=self.ensemble)
         return learners, layouts
+
+    @property
+    def _joint(self) -> bool:
+        """Whether one model of p(Y, A|x) does for everything."""
+        return isinstance(self.auxiliary, str)
 
     def _fit_params(self, weight: FloatArray | None, models: list[Any]) -> dict[int, dict[str, Any]]:
         """Return what each model's fit is given besides X and its target, by the model's id."""
         if not routing_enabled():
             distinct = {id(model): model for model in models}
             return {key: crossfit.weight_params(model, weight) for key, model in distinct.items()}
-        given = {} if weight is None else {"sample_weight": weight}
-        routed = process_routing(self, "fit", **given)
+        routed = process_routing(self, "fit", **({} if weight is None else {"sample_weight": weight}))
         return {id(model): dict(routed[name]["fit"]) for name, model in self._routed_models().items()}
 
     def _set_features(self) -> None:
@@ -393,7 +402,10 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return Options(
             criterion=resolve(self.criterion),
             search=self.search,
+            evidence=self.evidence,
+            safety=self.safety,
             costs=read_costs(self.costs),
+            missing=self.missing,
             random_state=seed if isinstance(seed, Integral) else int(rng.randint(2**31 - 1)),
         )
 
@@ -506,17 +518,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_same_index({"X": X, "y": y, "sample_weight": sample_weight})
         asked = sensitive_features if self.sensitive_at_predict else None
         positive = self._margin(X, asked) > 0.0
-        labels, codes = factorize(y, "y")
-        if len(codes) != len(positive) or not len(codes):
-            raise InputError(
-                f"y has {len(codes)} rows, but X has {len(positive)}; both need the same rows, one or more."
-            )
-        pair = [*self.rule_.classes]
-        if not any(label in labels for label in pair):
-            raise InputError(f"y has the labels {shown(list(labels))}; this classifier decides between {pair!r}.")
-        place = np.array([labels.index(label) if label in labels else -2 for label in pair])
-        weights = None if sample_weight is None else read_weights(sample_weight, len(codes))
-        return float(np.average(codes == place[positive.astype(np.intp)], weights=weights))
+        return accuracy_of(y, positive, self.rule_.classes, sample_weight)
 
     def _margin(self, X: Any, sensitive_features: SensitiveFeatures | None) -> FloatArray:
         p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
@@ -585,7 +587,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if isinstance(self.auxiliary, Mapping):
             shown = display_names(map(attribute_key, self.auxiliary))
             models |= {f"auxiliary[{shown[attribute_key(key)]}]": model for key, model in self.auxiliary.items()}
-        elif self.auxiliary is not None:
+        elif self.auxiliary is not None and not self._joint:
             models["auxiliary"] = self.auxiliary
         return models
 

@@ -172,7 +172,7 @@ def _check_counts(
     small = [
         f"{target.class_name(code, sample.rows.classes)} has {count}"
         for target in targets.values()
-        for code, count in enumerate(np.bincount(target.codes[rows], minlength=target.n_classes).tolist())
+        for code, count in enumerate(np.bincount(target.codes[rows] + 1, minlength=target.n_classes + 1)[1:].tolist())
         if count < fewest
     ]
     for value, label in enumerate(sample.rows.classes):
@@ -195,13 +195,17 @@ def _check_holdout(
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """A model to train, or a frozen one to use: its classes in order and each row's class."""
+    """A model to train, or a frozen one to use: its classes in order and each row's class.
+
+    Rows that are not ``known`` have no class: they train nothing.
+    """
 
     name: str
     model: Any
     target: NDArray[Any]
     classes: NDArray[Any]
     fit_params: Mapping[str, FloatArray] = field(default_factory=dict)
+    known: NDArray[np.bool_] | None = None
 
     @property
     def frozen(self) -> bool:
@@ -224,7 +228,7 @@ def check_frozen(learners: Sequence[Learner], *, cv: Any, ensemble: Ensemble) ->
         )
     if cv is not None and all(frozen):
         raise InputError("Every model is frozen: there is nothing to cross-fit. Set cv=None; fit then uses all rows.")
-    if ensemble and (cv is None or isinstance(cv, float)):
+    if ensemble == "matched" and (cv is None or isinstance(cv, float)):
         raise InputError(f"ensemble={ensemble!r} averages the models of folds, and cv={cv!r} has none: use cv=5.")
 
 
@@ -244,6 +248,11 @@ class Models:
         self, X: Any, codes: Mapping[AttributeKey, NDArray[np.intp]]
     ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
         """Return p_y and p_group; the latter from the groups themselves where their codes are given."""
+        if isinstance(self.estimator, LabelMarginal):
+            ((name, layout),) = self.layouts.items()
+            joint = layout.arrange(class_probabilities(self.auxiliaries[name], X, layout.classes))
+            p_y, p_group = joint[:, 1].sum(axis=1), {name: joint}
+            return (p_y, p_group) if self.recalibration is None else self.recalibration.apply(p_y, p_group)
         p_y = class_probabilities(self.estimator, X, self.classes)[:, self.positive_index]
         if codes:
             return p_y, {name: certain(target, codes[name], p_y) for name, target in self.targets.items()}
@@ -311,6 +320,59 @@ class FoldEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return True
 
 
+class LabelMarginal(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """p(Y|x) as the sum of a model's p(Y, A|x) over the groups.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        Its classes are the numbers ``label * G + group``, with label 1 for the positive label.
+    classes : array of shape (2,)
+        The labels.
+    positive_index : int
+        The place of the positive label among them.
+    n_groups : int
+        G.
+    """
+
+    def __init__(self, model: Any, *, classes: NDArray[Any], positive_index: int, n_groups: int) -> None:
+        self.model = model
+        self.classes = classes
+        self.positive_index = positive_index
+        self.n_groups = n_groups
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("n_features_in_", "feature_names_in_"):
+            return getattr(self.model, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes."""
+        return self.classes
+
+    def fit(self, X: Any, y: Any = None) -> LabelMarginal:
+        """Refuse: its model is trained by cross-fitting."""
+        raise InputError("A LabelMarginal is made by FairClassifier.fit, which trains its model.")
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the labels' probabilities, of shape (n, 2)."""
+        return self.of(class_probabilities(self.model, X, np.arange(2 * self.n_groups)))
+
+    def of(self, cells: FloatArray) -> FloatArray:
+        """Return the labels' probabilities from those of the pairs of label and group."""
+        by_label: FloatArray = cells.reshape(len(cells), 2, self.n_groups).sum(axis=2)
+        return by_label if self.positive_index == 1 else np.ascontiguousarray(by_label[:, ::-1])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return each row's more probable label."""
+        found: NDArray[Any] = self.classes[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
 def class_probabilities(model: Any, X: Any, classes: NDArray[Any]) -> FloatArray:
     """Return predict_proba with its columns in the order of ``classes``, matched by ``classes_``."""
     what = f"{type(model).__name__}.predict_proba"
@@ -368,9 +430,12 @@ def _tasks(learner: Learner, plan: Plan) -> list[_Task]:
 
 
 def _train(X: Any, task: _Task) -> tuple[Any, FloatArray | None]:
-    learner, rows = task.learner, slice(None) if task.train is None else task.train
+    learner, train = task.learner, task.train
+    if learner.known is not None:
+        train = np.flatnonzero(learner.known) if train is None else train[learner.known[train]]
+    rows = slice(None) if train is None else train
     params = {name: value[rows] for name, value in learner.fit_params.items()}
-    features, target = take_rows(X, task.train), learner.target[rows]
+    features, target = take_rows(X, train), learner.target[rows]
     try:
         model = clone(learner.model).fit(features, target, **params)
     except (EvenhandError, MemoryError):

@@ -158,11 +158,12 @@ def diagnose(
         if not target.joint:
             array = (array.sum(axis=1) if array.ndim == 3 else array)[:, None, :]
         flat = array.reshape(len(rows), -1)
+        known = codes >= 0
         for code in range(flat.shape[1]):
-            inside, name = target.codes[rows] == code, target.class_name(code, labels)
-            classes.append(_quality(target.describes, name, flat[:, code], inside, weight))
+            inside, name = (target.codes[rows] == code)[known], target.class_name(code, labels)
+            classes.append(_quality(target.describes, name, flat[known, code], inside, weight[known]))
         for value in range(array.shape[1]):
-            among = positive == bool(value) if target.joint else np.ones(len(rows), dtype=bool)
+            among = known & (positive == bool(value)) if target.joint else known
             best = _separation(array[among, value], codes[among], weight[among])
             separations.append(Separation(target.text, labels[value] if target.joint else None, best))
     return Diagnostics(len(rows), tuple(cells), tuple(classes), tuple(separations))

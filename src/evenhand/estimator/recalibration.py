@@ -87,13 +87,15 @@ class Recalibration:
         positive : array of bool
             Whether the label is the positive one.
         codes : dict of arrays of int
-            Each row's group, by attribute, as its place among the probability columns.
+            Each row's group, by attribute, as its place among the probability columns; -1 where it is not known. Such
+            rows do not count.
         weight : array of shape (n,), default=None
             The rows' weights. A weight of 2 is two rows, also against the penalty.
         """
         label, groups = _columns(p_y, p_group)
         scores = _log_ratios(label, groups)
-        share = np.ones(len(p_y)) if weight is None else weight
+        known = np.all([column >= 0 for column in codes.values()], axis=0)
+        share = np.where(known, 1.0 if weight is None else weight, 0.0)
         centre = np.average(scores, axis=0, weights=share)
         scale = np.sqrt(np.average((scores - centre) ** 2, axis=0, weights=share))
         scale[scale < 1e-9] = 1.0
@@ -102,7 +104,7 @@ class Recalibration:
         lowest, highest = counted.min(axis=0), counted.max(axis=0)
         features = _features(standard, lowest, highest)
         targets = {
-            name: codes[name] + (len(array[0, 0]) * positive if array.ndim == 3 else 0)
+            name: np.maximum(codes[name], 0) + (len(array[0, 0]) * positive if array.ndim == 3 else 0)
             for name, array in p_group.items()
         }
         return cls(

@@ -20,10 +20,12 @@ from evenhand.errors import InputError
 from evenhand.inputs import (
     DROP_MISSING,
     Attribute,
+    Missing,
     SensitiveFeatures,
     as_column,
     as_list,
     as_native,
+    factorize,
     lazy_error,
     read_sensitive,
     read_weights,
@@ -66,7 +68,12 @@ class Sample:
 
 
 def read_sample(
-    X: Any, y: Any, attributes: SensitiveFeatures | None, weight: Any, pos_label: Hashable | None
+    X: Any,
+    y: Any,
+    attributes: SensitiveFeatures | None,
+    weight: Any,
+    pos_label: Hashable | None,
+    missing: Missing = "raise",
 ) -> Sample:
     """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
     check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
@@ -79,7 +86,7 @@ def read_sample(
     if len(classes) < 2:
         only = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         raise InputError(f"y has {only}, among the rows that count: a classifier needs two.")
-    found = read_attributes(attributes, np.ones(n, dtype=bool) if weights is None else weights > 0.0)
+    found = read_attributes(attributes, np.ones(n, dtype=bool) if weights is None else weights > 0.0, missing)
     place = _positive_index(classes, pos_label)
     values = classes.tolist()
     rows = Rows(
@@ -146,16 +153,17 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
 
 
 def read_attributes(
-    sensitive_features: SensitiveFeatures | None, counts: NDArray[np.bool_]
+    sensitive_features: SensitiveFeatures | None, counts: NDArray[np.bool_], missing: Missing = "raise"
 ) -> dict[AttributeKey, Attribute]:
-    """Return the sensitive attributes by name; a row that counts and whose group is not known is an error.
+    """Return the sensitive attributes by name.
 
-    The groups are those of the rows that count: the code of a group that only other rows have is -1.
+    A row that counts and whose group is not known is an error, unless ``missing`` is "ignore". The groups are those of
+    the rows that count: the code of a group that only other rows have is -1.
     """
     attributes = read_sensitive(sensitive_features, len(counts), missing="ignore")
     for name, attribute in attributes.items():
         unknown = np.flatnonzero(counts & (attribute.codes < 0))
-        if unknown.size:
+        if unknown.size and missing == "raise":
             raise InputError(
                 f"The sensitive feature {name!r} is missing in {unknown.size} rows (the first is row"
                 f" {unknown[0]}): {DROP_MISSING}."
@@ -164,10 +172,24 @@ def read_attributes(
 
 
 def _counted(attribute: Attribute, counts: NDArray[np.bool_]) -> Attribute:
-    seen = np.unique(attribute.codes[counts])
+    seen = np.unique(attribute.codes[counts & (attribute.codes >= 0)])
     position = np.full(len(attribute.groups) + 1, -1, dtype=np.intp)
     position[seen] = np.arange(len(seen))
     return Attribute(attribute.name, tuple(attribute.groups[code] for code in seen), position[attribute.codes])
+
+
+def accuracy_of(
+    y: Any, positive: NDArray[np.bool_], classes: tuple[Hashable, Hashable], sample_weight: Any = None
+) -> float:
+    """Return the accuracy of decisions for labels that are the caller's."""
+    labels, codes = factorize(y, "y")
+    if len(codes) != len(positive) or not len(codes):
+        raise InputError(f"y has {len(codes)} rows, but X has {len(positive)}; both need the same rows, one or more.")
+    if not any(label in labels for label in classes):
+        raise InputError(f"y has the labels {shown(list(labels))}; this classifier decides between {list(classes)!r}.")
+    place = np.array([labels.index(label) if label in labels else -2 for label in classes])
+    weights = None if sample_weight is None else read_weights(sample_weight, len(codes))
+    return float(np.average(codes == place[positive.astype(np.intp)], weights=weights))
 
 
 def _indexable(X: Any) -> Any:

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 
 from evenhand.errors import InputError
 from evenhand.estimator.auxiliary import Layout
-from evenhand.estimator.crossfit import FoldEnsemble
+from evenhand.estimator.crossfit import FoldEnsemble, LabelMarginal
 from evenhand.export.onnx_graph import ML, Graph, require
 from evenhand.io.parts import edges
 
@@ -94,6 +94,12 @@ class ModelGraph(Graph):
             assert total is not None
             mean: str = self.add("Div", total, self.constant(float(len(model.estimators))))
             return mean
+        if isinstance(model, LabelMarginal):
+            cells = self.probabilities(model.model, np.arange(2 * model.n_groups))
+            by_label = np.repeat(np.eye(2), model.n_groups, axis=0)
+            by_label = by_label if model.positive_index == 1 else by_label[:, ::-1]
+            marginal: str = self.add("MatMul", cells, self.constant(np.ascontiguousarray(by_label)))
+            return marginal
         own, wanted = list(np.asarray(model.classes_).tolist()), list(np.asarray(classes).tolist())
         if sorted(map(repr, own)) != sorted(map(repr, wanted)):
             raise InputError(f"{type(model).__name__} has the classes {own!r}; the classes here are {wanted!r}.")

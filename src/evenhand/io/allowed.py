@@ -12,7 +12,7 @@ from __future__ import annotations
 _EVENHAND = {
     "estimator.auxiliary": ("Layout", "Target"),
     "estimator.classifier": ("FairClassifier",),
-    "estimator.crossfit": ("FoldEnsemble", "Models"),
+    "estimator.crossfit": ("FoldEnsemble", "LabelMarginal", "Models"),
     "estimator.diagnostics": ("Cell", "ClassQuality", "Diagnostics", "Separation"),
     "estimator.heldout": ("HeldOut",),
     "estimator.recalibration": ("Recalibration",),

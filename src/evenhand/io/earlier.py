@@ -13,12 +13,17 @@ from evenhand.rules.rule import Rule
 from evenhand.rules.scores import by_attribute, read_costs
 from evenhand.rules.setting import Options
 
+# Parameters that classifiers did not have, and how they behaved.
+_BEFORE = {"safety": 0.0, "missing": "raise", "evidence": "labels"}
+
 
 def bring_up_to_date(estimator: Any) -> None:
     """Change what an earlier version kept otherwise; a classifier of this version stays as it is."""
     rule = vars(estimator).get("rule_") if isinstance(estimator, FairClassifier) else None
     if not isinstance(rule, Rule):
         return
+    for name, value in _BEFORE.items():
+        vars(estimator).setdefault(name, value)
     _name_crossed(estimator, rule)
     for held in (estimator.held_out_, estimator._certifying):
         if held is not None and "positive" not in vars(held):

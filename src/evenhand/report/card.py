@@ -243,12 +243,14 @@ def _kind(model: Any) -> str:
     from sklearn.frozen import FrozenEstimator
     from sklearn.pipeline import Pipeline
 
-    from evenhand.estimator.crossfit import FoldEnsemble
+    from evenhand.estimator.crossfit import FoldEnsemble, LabelMarginal
 
     if isinstance(model, FrozenEstimator):
         return f"{_kind(model.estimator)}, trained before"
     if isinstance(model, FoldEnsemble):
         return f"the mean of {len(model.estimators)} {_kind(model.estimators[0])}"
+    if isinstance(model, LabelMarginal):
+        return f"the sum over the groups of {_kind(model.model)}"
     if isinstance(model, Pipeline):
         return ", then ".join(type(step).__name__ for _, step in model.steps)
     return type(model).__name__
@@ -287,10 +289,12 @@ def _caveats(summary: Mapping[str, Any], report: Mapping[str, Any]) -> list[str]
                 f"The models hardly tell apart {separation['what']} (AUC {separation['auc']:.3f}; 0.5 is a guess):"
                 " the gap on new rows may exceed the tolerance."
             )
+    step = report["steps"][report["chosen"]]
+    found += [text for text in (step["harm"], step["thin"]) if text]
     few = [f"{count['attribute']}={count['group']}" for count in report["counts"] if count["few"]]
     if few:
         found.append(f"Some groups have few rows, and their rates say little: {', '.join(few)}.")
-    unsettled = [v for v in report["steps"][report["chosen"]]["verdicts"] if v["outcome"] != "pass"]
+    unsettled = [v for v in step["verdicts"] if v["outcome"] != "pass"]
     if unsettled:
         names = dict.fromkeys(f"{v['criterion']}: {v['outcome']}" for v in unsettled)
         found.append(f"Not every verdict on these rows is a pass ({'; '.join(names)}).")

@@ -300,6 +300,7 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
         "flipped": f"{step['flipped']:,}",
         "flipped-share": percent(step["flipped"] / summary["rows"]),
         "proof": proof,
+        "warning": " ".join(text for text in (step["harm"], step["thin"]) if text),
     }
     for index, term in enumerate(step["terms"]):
         texts[f"z-{index}"] = number(term["z"])
@@ -317,5 +318,6 @@ _PROOFS = {
     "gap": "On the rows it was learnt from, a rule of its kind could be more accurate by at most {} points:"
     " this was proven.",
     "found": "It was found by a search that proves nothing about better rules.",
+    "unchanged": "The model meets the tolerance as it is, and is left alone: no decision changes.",
     "plug-in": "It is the best one if the probabilities are true; on counted labels it may miss its bounds.",
 }

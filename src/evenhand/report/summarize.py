@@ -35,6 +35,7 @@ from evenhand.rules import scores
 from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.rules.frontier import Frontier
 from evenhand.rules.rule import Rule
+from evenhand.rules.safety import ThinCell, thin_text
 from evenhand.statistics.calibration import reliability
 from evenhand.statistics.intervals import check_confidence
 from evenhand.versions import versions
@@ -119,7 +120,9 @@ def summarize(
         - ``steps``: one for each rule, strict to loose: a STATE with ``step_tolerance``; ``learned``
           (``utility``, ``upper_bound``, ``status`` on the rows it was learnt from, or None); ``terms``
           (``name``, ``z``); ``flips`` (``attribute``, ``group``, ``rows``, ``to_positive``, ``to_negative``);
-          ``flipped`` (the number of rows); ``receipts`` (``row``, ``group`` and the fields of
+          ``flipped`` (the number of rows); ``harm``, a sentence where held-out rows show a wider gap than that of
+          the model alone, or None; ``thin``, a sentence where the rows that it was learnt from are too few, or
+          None; ``receipts`` (``row``, ``group`` and the fields of
           :class:`evenhand.rules.rule.Receipt`).
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
@@ -216,6 +219,8 @@ def summarize_rows(
         for at, rule in points:
             after = rule.decision_function(rows.p_y, rows.p_group) > 0.0
             steps.append(_step(rows, rule, at, judge(after, tolerance=at), before, after))
+        for step in steps:
+            step["harm"] = harm_text(_state(base), step, confidence) if held_out else None
         picture = _picture(rows, [rule for _, rule in points], chosen, random_state)
     else:
         assert decided is not None
@@ -336,8 +341,36 @@ def _step(
         "terms": [{"name": term.name, "z": term.z} for term in rule.terms],
         "flips": flips,
         "flipped": int(flipped.sum()),
+        "thin": _thin(rule),
         "receipts": _receipts(rows, rule, flipped, positive),
     }
+
+
+def _thin(rule: Rule) -> str | None:
+    """Return what a rule says about groups with too few rows for its tolerance."""
+    cells = rule.learned_from.get("safety", {}).get("thin_cells", [])
+    return thin_text([ThinCell(**cell) for cell in cells]) if cells else None
+
+
+def harm_text(base: Mapping[str, Any], step: Mapping[str, Any], confidence: float) -> str | None:
+    """Return, as a sentence, which gaps of the fair decisions are wider than those of the model alone; None without."""
+    worse = []
+    for before, after in zip(base["verdicts"], step["verdicts"], strict=True):
+        old, new = before["gap"], after["gap"]
+        if old["value"] is not None and new["value"] is not None and new["value"] > old["value"]:
+            what = after["criterion"].replace("_", " ") + (f" on {after['attribute']}" if after["attribute"] else "")
+            worse.append(f"{what} from {_shown(old)} to {_shown(new)} points")
+    if not worse:
+        return None
+    return (
+        f"On these held-out rows the fair decisions widen a gap: {'; '.join(worse)} ({100 * confidence:g}% intervals)."
+        " The model alone is fairer here: keep it, learn from more rows, or ask for another tolerance."
+    )
+
+
+def _shown(estimate: Mapping[str, float]) -> str:
+    value, lower, upper = (100.0 * estimate[name] for name in ("value", "lower", "upper"))
+    return f"{value:.1f} ({lower:.1f} to {upper:.1f})"
 
 
 def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]) -> list[dict[str, Any]]:
