@@ -16,7 +16,7 @@ ROWS = [
     ["_version"],
     ["errors", "text", "versions", "arguments", "files", "progress", "_compiled", "_compat"],
     ["inputs"],
-    ["rules.criteria", "rules.system", "rules.scores"],
+    ["rules.events", "rules.constraints", "rules.criteria", "rules.system", "rules.scores"],
     ["plausibility", "rows"],
     ["statistics"],
     ["search"],

@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from evenhand.errors import EvenhandError, EvenhandWarning, InfeasibleError, InputError, RuleFormatError
     from evenhand.estimator.classifier import FairClassifier
     from evenhand.rules.criteria import (
+        AccuracyParity,
         Criterion,
         DemographicParity,
         EqualizedOdds,
         EqualOpportunity,
-        Intersection,
+        LinearConstraint,
+        MaximumRate,
         MinimumRate,
         PredictiveEquality,
         SelectionBudget,
         SelectionRatio,
     )
+    from evenhand.rules.events import Event, Intersection
     from evenhand.rules.frontier import Frontier, frontier
     from evenhand.rules.learn import learn_rule
     from evenhand.rules.rule import Rule
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 # Where each public name is defined. Names are imported on first use, so that the command line starts quickly.
 _HOMES = {
+    "AccuracyParity": "rules.criteria",
     "Audit": "auditing.findings",
     "Certified": "search",
     "Criterion": "rules.criteria",
@@ -41,12 +45,15 @@ _HOMES = {
     "EqualizedOdds": "rules.criteria",
     "EvenhandError": "errors",
     "EvenhandWarning": "errors",
+    "Event": "rules.events",
     "FairClassifier": "estimator.classifier",
     "Frontier": "rules.frontier",
     "InfeasibleError": "errors",
     "InputError": "errors",
-    "Intersection": "rules.criteria",
+    "Intersection": "rules.events",
+    "LinearConstraint": "rules.criteria",
     "Lines": "search",
+    "MaximumRate": "rules.criteria",
     "MinimumRate": "rules.criteria",
     "PredictiveEquality": "rules.criteria",
     "Rule": "rules.rule",
@@ -61,6 +68,7 @@ _HOMES = {
 _MODULES = ("datasets", "io", "metrics", "search")
 
 __all__ = [
+    "AccuracyParity",
     "Audit",
     "Certified",
     "Criterion",
@@ -71,12 +79,15 @@ __all__ = [
     "EqualizedOdds",
     "EvenhandError",
     "EvenhandWarning",
+    "Event",
     "FairClassifier",
     "Frontier",
     "InfeasibleError",
     "InputError",
     "Intersection",
+    "LinearConstraint",
     "Lines",
+    "MaximumRate",
     "MinimumRate",
     "PredictiveEquality",
     "Rule",

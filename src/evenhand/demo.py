@@ -3,8 +3,8 @@
 ``python -m evenhand.demo`` and ``evenhand demo`` run it. It needs no network and well under a minute.
 
 Half of the people are learnt from and half are judged on. A verdict on the second half is a pass only if the whole
-interval of the gap is within the tolerance. So the rule keeps three standard errors away from it (``safety=3``): one for
-the chance in what it was learnt from, and the rest for that in what it is judged on.
+interval of the gap is within the tolerance. So the rule keeps three standard errors away from it (``safety=3``): one
+for the chance in what it was learnt from, and the rest for that in what it is judged on.
 """
 
 from __future__ import annotations

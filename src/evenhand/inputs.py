@@ -16,7 +16,7 @@ from evenhand.arguments import check_choice, check_label, is_missing, shown
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
-    from evenhand.rules.criteria import AttributeKey, Intersection
+    from evenhand.rules.events import AttributeKey, Intersection
 
 Missing = Literal["raise", "ignore"]
 FloatArray = NDArray[np.float64]

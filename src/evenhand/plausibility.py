@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.inputs import Attribute, FloatArray, joined
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 
 MANY_ROWS = 30
 STANDARD_ERRORS = 6.0

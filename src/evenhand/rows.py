@@ -28,7 +28,8 @@ from evenhand.inputs import (
 )
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey, Criterion, Intersection
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.system import write_out
 
 Index = NDArray[np.intp] | NDArray[np.bool_]

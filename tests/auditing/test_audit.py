@@ -18,12 +18,12 @@ from evenhand.errors import InputError
 from evenhand.rules.criteria import (
     DemographicParity,
     EqualizedOdds,
-    Intersection,
     MinimumRate,
     PredictiveEquality,
     SelectionBudget,
     SelectionRatio,
 )
+from evenhand.rules.events import Intersection
 from evenhand.statistics import intervals
 
 CRITERIA = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from classifiers import paper_classifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import evenhand as eh
+from classifiers import paper_classifier
 from evenhand.estimator.crossfit import FoldEnsemble, LabelMarginal
 
 DATA = eh.datasets.make_zafar(1500, random_state=3)
@@ -128,7 +128,9 @@ def test_unknown_groups_are_an_error_by_default_and_with_known_groups():
 
 @pytest.mark.parametrize("evidence", ["labels", "model", "both"])
 def test_evidence_is_that_of_learn_rule(evidence):
-    fair = paper_classifier(LogisticRegression(), criterion="dp", evidence=evidence, tolerance=0.1, cv=3, random_state=0)
+    fair = paper_classifier(
+        LogisticRegression(), criterion="dp", evidence=evidence, tolerance=0.1, cv=3, random_state=0
+    )
     fair.fit(DATA.X, DATA.y, **TRUTH)
     held = fair.held_out_
     rule = eh.learn_rule(

@@ -17,7 +17,9 @@ from evenhand.rows import Rows
 from evenhand.rules import confidence as module
 from evenhand.rules.certify import claims, fixed_sequence, shortfall
 from evenhand.rules.confidence import expected_widths, inner_bounds, reserve_rows
-from evenhand.rules.criteria import Constraint, Criterion, Event
+from evenhand.rules.constraints import Constraint
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.events import Event
 from evenhand.rules.system import write_out
 from promise import SIZES, population, sample, study
 

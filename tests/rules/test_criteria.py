@@ -5,7 +5,8 @@ import pytest
 
 import evenhand as eh
 from evenhand.errors import InputError
-from evenhand.rules.criteria import Composite, Event, from_dict, resolve
+from evenhand.rules.criteria import Composite, from_dict, resolve
+from evenhand.rules.events import Event
 from evenhand.rules.system import write_out
 
 SEX = {"sex": ("F", "M")}

@@ -19,7 +19,7 @@ from evenhand.engines import duckdb as duck
 from evenhand.engines.aggregate import Aggregate
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.report import rule_card, summarize
-from evenhand.rules.criteria import display_names
+from evenhand.rules.events import display_names
 from evenhand.rules.system import write_out
 
 CROSSED = eh.Intersection("sex", "race")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import evenhand as eh
 from evenhand.errors import InfeasibleError, InputError
-from evenhand.rules.criteria import Event
+from evenhand.rules.events import Event
 from evenhand.rules.rule import event_priors
 from evenhand.search.problem import conclude
 from oracles import dual_value

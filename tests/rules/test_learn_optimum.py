@@ -23,6 +23,16 @@ CRITERIA = {
     "selection budget": eh.SelectionBudget(0.2, 0.4),
     "parity within a budget": eh.DemographicParity() & eh.SelectionBudget(upper=0.4),
     "own tolerances": eh.EqualOpportunity(tolerance=0.3) & eh.PredictiveEquality(tolerance=0.1),
+    "precision floor": eh.MinimumRate("precision", 0.6),
+    "omission ceiling": eh.MaximumRate("for", 0.4),
+    "accuracy floor": eh.MinimumRate("accuracy", 0.55),
+    "accuracy parity": eh.AccuracyParity(),
+    "precision floor and parity": eh.MinimumRate("precision", 0.5, attribute="group") & eh.DemographicParity(),
+    "own constraint": eh.LinearConstraint(
+        {eh.Event("group", 0, 1): 1.0, eh.Event("group", 1, 1): -0.5, eh.Event("group", 0, kind="accuracy"): 1.0},
+        lower=0.3,
+        upper=1.2,
+    ),
     "odds within a budget": eh.EqualizedOdds() & eh.SelectionBudget(upper=0.6),
 }
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from evenhand.errors import InputError
 from evenhand.rules import scores
-from evenhand.rules.criteria import EqualizedOdds, Event
+from evenhand.rules.criteria import EqualizedOdds
+from evenhand.rules.events import Event
 from evenhand.rules.system import write_out
 
 seeds = st.integers(0, 2**32 - 1)

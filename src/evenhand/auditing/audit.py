@@ -29,7 +29,7 @@ from evenhand.auditing.findings import (
     Shortage,
     Verdict,
 )
-from evenhand.auditing.tally import BoolArray, read_decisions, read_positive, tabulate
+from evenhand.auditing.tally import RATES, BoolArray, read_decisions, read_positive, tabulate
 from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,
@@ -44,21 +44,19 @@ from evenhand.inputs import (
 )
 from evenhand.plausibility import check_same_index
 from evenhand.rows import Rows
+from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import (
-    AttributeKey,
     Composite,
-    Constraint,
     Criterion,
     DemographicParity,
     EqualizedOdds,
     EqualOpportunity,
-    Event,
     PredictiveEquality,
     SelectionRatio,
     check_tolerance,
-    display_names,
     resolve,
 )
+from evenhand.rules.events import AttributeKey, Event, Kind, display_names
 from evenhand.statistics.intervals import (
     check_confidence,
     distance_interval,
@@ -82,6 +80,11 @@ _PARITIES: tuple[Criterion, ...] = (
 _FOUR_FIFTHS = SelectionRatio(0.8)
 _NAMES = ("y", "decisions_or_scores")
 _MANY = 100.0  # so many times the rows stand for a large sample, in which the joint quantile no longer grows
+_MEASURES: dict[Kind, str] = {
+    "precision": "precision",
+    "npv": "negative_predictive_value",
+    "accuracy": "accuracy",
+}
 _RATE_LABELS = {"selection_rate": None, "true_positive_rate": 1, "false_positive_rate": 0}
 
 
@@ -274,6 +277,18 @@ class _Cells:
         weights, squares = _among(self.weights, label), _among(self.squares, label)
         return effective_counts(weights[:, 1], weights.sum(axis=1), squares.sum(axis=1))
 
+    def measured(self, event: Event) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return each group's effective successes and trials of what an event counts, and its rows."""
+        if event.kind == "selection":
+            return *self.counts(event.label), _among(self.rows, event.label).sum(axis=1)
+        hit, among = RATES[_MEASURES[event.kind]]
+        counts = (
+            self.weights[..., hit].sum(axis=-1),
+            self.weights[..., among].sum(axis=-1),
+            self.squares[..., among].sum(axis=-1),
+        )
+        return *effective_counts(*counts), self.rows[..., among].sum(axis=-1)
+
     def rates(self, label: int | None, confidence: float) -> tuple[Estimate, ...]:
         """Return each group's rate of positive decisions among the rows of a label."""
         return _estimates(*self.counts(label), confidence)
@@ -431,12 +446,12 @@ def _event_counts(
     events: Sequence[Event], cells: Mapping[AttributeKey, _Cells], everyone: _Cells
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     found = np.empty((3, len(events)))
-    tables: dict[tuple[AttributeKey | None, int | None], FloatArray] = {}
+    tables: dict[tuple[AttributeKey | None, int | None, Kind], FloatArray] = {}
     for index, event in enumerate(events):
         table = everyone if event.attribute is None else cells[event.attribute]
-        key = event.attribute, event.label
+        key = event.attribute, event.label, event.kind
         if key not in tables:
-            tables[key] = np.array([*table.counts(event.label), _among(table.rows, event.label).sum(axis=1)])
+            tables[key] = np.array(table.measured(event))
         found[:, index] = tables[key][:, table.attribute.groups.index(event.group)]
     return found[0], found[1], found[2]
 

@@ -23,6 +23,8 @@ RATES: dict[str, tuple[BoolArray, BoolArray]] = {
         ("false_positive_rate", [[0, 1], [0, 0]], [[1, 1], [0, 0]]),
         ("true_negative_rate", [[1, 0], [0, 0]], [[1, 1], [0, 0]]),
         ("false_negative_rate", [[0, 0], [1, 0]], [[0, 0], [1, 1]]),
+        ("precision", [[0, 0], [0, 1]], [[0, 1], [0, 1]]),
+        ("negative_predictive_value", [[1, 0], [0, 0]], [[1, 0], [1, 0]]),
         ("accuracy", [[1, 0], [0, 1]], [[1, 1], [1, 1]]),
         ("zero_one_loss", [[0, 1], [1, 0]], [[1, 1], [1, 1]]),
     )

@@ -23,7 +23,8 @@ from evenhand.inputs import (
     read_weights,
 )
 from evenhand.rows import Rows, needed_attributes, with_group_probabilities
-from evenhand.rules.criteria import AttributeKey, Criterion, Groups, display_names
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.events import AttributeKey, Groups, display_names
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule

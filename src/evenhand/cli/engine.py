@@ -15,7 +15,7 @@ from evenhand.errors import InputError, require
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
 from evenhand.rows import needed_attributes
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 from evenhand.rules.rule import Rule
 from evenhand.rules.system import write_out
 from evenhand.text import printable

@@ -18,7 +18,7 @@ from evenhand.engines.schema import BAD_LABEL, FINEST, FLAWED, NO_LABEL, Schema,
 from evenhand.errors import AggregateFormatError, InputError
 from evenhand.files import local_path, whole_or_nothing
 from evenhand.inputs import FloatArray
-from evenhand.rules.criteria import AttributeKey, Intersection, display_names
+from evenhand.rules.events import AttributeKey, Intersection, display_names
 
 FORMAT = "evenhand-aggregate"
 VERSION = 2

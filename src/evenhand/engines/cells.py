@@ -31,7 +31,7 @@ from evenhand.engines.counter import check_level
 from evenhand.engines.schema import DEVIATIONS, FINEST, POSITIVE, Schema, Words
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, sort_groups
-from evenhand.rules.criteria import AttributeKey, Intersection
+from evenhand.rules.events import AttributeKey, Intersection
 
 _Classes = tuple[Hashable, Hashable]
 

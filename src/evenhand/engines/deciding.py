@@ -13,7 +13,7 @@ from evenhand.engines.source import new_names
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 from evenhand.rules.rule import Rule
 from evenhand.tables import numbers_of
 

@@ -30,7 +30,8 @@ from evenhand.inputs import Attribute, FloatArray
 from evenhand.rows import Rows, needed_attributes
 from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey, Intersection, check_tolerance
+from evenhand.rules.criteria import check_tolerance
+from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import left_alone, warn_of_thin_cells, without_safety
 from evenhand.rules.rule import Rule, check_rule
@@ -254,7 +255,7 @@ class _Task:
 
     def proven(self, rule: Rule, bound: ErrorBound) -> bool:
         """Tell whether the bounds hold on the rows whatever they are inside their cells."""
-        values, slack = np.array(rule.solution_.values), np.array(bound.values)
+        values, slack = np.array(rule.solution_.values) - self.setting.system.shift, np.array(bound.values)
         return max(self.problem.excess(values - slack), self.problem.excess(values + slack)) <= FEASIBILITY_SLACK
 
     def evaluate(self, counted: Recount) -> list[tuple[float, FloatArray]]:
@@ -319,7 +320,8 @@ class _Task:
             learned_from["columns"] = columns.remember()
         if recounted is not None:
             utility, values = recounted
-            solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+            shown = tuple(map(float, values + self.setting.system.shift))
+            solution = dataclasses.replace(solution, utility=utility, values=shown)
         status = solution.status if solution.status in ("plug-in", "unchanged") else "found"
         solution = dataclasses.replace(solution, upper_bound=np.inf, status=status)
         classes = aggregate.schema.classes

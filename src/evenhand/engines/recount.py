@@ -18,7 +18,7 @@ from evenhand.engines.cells import CountedCells
 from evenhand.engines.counter import Counter
 from evenhand.engines.schema import POSITIVE, Frame, Schema, Words
 from evenhand.inputs import Attribute, FloatArray
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.rule import Rule
 

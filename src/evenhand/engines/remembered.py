@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evenhand.rules.criteria import AttributeKey, Intersection, display_names
+from evenhand.rules.events import AttributeKey, Intersection, display_names
 from evenhand.rules.scores import by_attribute
 
 

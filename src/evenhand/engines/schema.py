@@ -19,7 +19,7 @@ from evenhand.arguments import check_text, shown
 from evenhand.engines.remembered import remember
 from evenhand.errors import InputError
 from evenhand.inputs import DEFAULT_ATTRIBUTE, as_list, sort_groups
-from evenhand.rules.criteria import AttributeKey, Intersection
+from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.scores import SUM_SLACK, by_attribute
 
 FINEST = 12

@@ -29,7 +29,8 @@ from evenhand.engines.schema import (
 )
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, Missing, sort_groups
-from evenhand.rules.criteria import AttributeKey, Criterion, Intersection, check_tolerance, resolve
+from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.scores import read_costs

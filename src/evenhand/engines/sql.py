@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
 from evenhand.errors import InputError
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import SUM_SLACK
 from evenhand.rules.sql import Dialect, Texts, fair_margin, group_cells

@@ -30,7 +30,8 @@ from evenhand.inputs import (
     read_sensitive,
 )
 from evenhand.rows import Rows
-from evenhand.rules.criteria import AttributeKey, Criterion, Groups, Intersection, display_names
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.events import AttributeKey, Groups, Intersection, display_names
 from evenhand.rules.scores import by_attribute
 from evenhand.rules.system import write_out
 

@@ -37,7 +37,8 @@ from evenhand.estimator.sample import (
 from evenhand.inputs import FloatArray, Missing, SensitiveFeatures
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules.confidence import CERTIFYING_SHARE_WITH_MODELS, check_unweighted, learn_certified, reserve_rows
-from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
+from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule

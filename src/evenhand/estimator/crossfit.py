@@ -23,7 +23,7 @@ from evenhand.estimator.recalibration import Recalibration
 from evenhand.estimator.sample import RowNumbers, Sample, take_rows
 from evenhand.inputs import FloatArray, as_float_array
 from evenhand.progress import progress
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 from evenhand.statistics.sampling import strata, stratified_share
 
 FEWEST_HELD_OUT = 2

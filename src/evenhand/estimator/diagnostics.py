@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from evenhand.estimator.auxiliary import Target
 from evenhand.inputs import FloatArray
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 from evenhand.statistics.calibration import calibration_error
 from evenhand.text import short_name, table_text
 

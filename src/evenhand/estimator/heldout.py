@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from evenhand.estimator.sample import RowNumbers, Sample
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

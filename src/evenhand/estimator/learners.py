@@ -12,7 +12,7 @@ from evenhand.errors import InputError
 from evenhand.estimator.auxiliary import Layout, Target, layout_of
 from evenhand.estimator.crossfit import LabelMarginal, Learner, Trained, seeded
 from evenhand.estimator.sample import Sample
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 
 FitParams = Mapping[int, dict[str, Any]]
 Layouts = dict[AttributeKey, Layout]

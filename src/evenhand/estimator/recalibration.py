@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from evenhand.inputs import FloatArray
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 
 PENALTY = 10.0
 FLOOR = 1e-4  # models that are certain are not believed beyond it

@@ -32,7 +32,7 @@ from evenhand.inputs import (
 )
 from evenhand.plausibility import check_same_index
 from evenhand.rows import Rows
-from evenhand.rules.criteria import AttributeKey
+from evenhand.rules.events import AttributeKey
 
 RowNumbers = NDArray[np.intp]
 

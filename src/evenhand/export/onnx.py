@@ -24,7 +24,7 @@ from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, requi
 from evenhand.export.onnx_models import ModelGraph, has_boosting
 from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
-from evenhand.rules.criteria import AttributeKey, display_names
+from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.rule import Rule, check_rule, class_array
 
 PROBABILITY_SLACK = 1e-6

@@ -16,7 +16,7 @@ from evenhand.estimator.recalibration import FLOOR, product_pairs
 if TYPE_CHECKING:
     from evenhand.estimator.recalibration import Recalibration
     from evenhand.inputs import FloatArray
-    from evenhand.rules.criteria import AttributeKey
+    from evenhand.rules.events import AttributeKey
     from evenhand.rules.rule import Rule
 
 ML = "ai.onnx.ml"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.errors import InputError, ModelFormatError, require
-from evenhand.rules.criteria import Intersection
+from evenhand.rules.events import Intersection
 from evenhand.rules.rule import Rule
 
 _LEAVES = (

@@ -18,7 +18,7 @@ from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
 from evenhand.inputs import GroupProbabilities, SensitiveFeatures
 from evenhand.report.summarize import summarize
-from evenhand.rules.criteria import display_names
+from evenhand.rules.events import display_names
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.text import printable
 

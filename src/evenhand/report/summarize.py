@@ -32,7 +32,8 @@ from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_r
 from evenhand.report.bias import picture_bias
 from evenhand.rows import Rows
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
+from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.frontier import Frontier
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, thin_text

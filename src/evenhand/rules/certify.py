@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import InfeasibleError
-from evenhand.rules.criteria import Event
+from evenhand.rules.events import Event
 from evenhand.rules.system import System
 from evenhand.statistics.bounds import exact_upper_bound, exact_within
 from evenhand.statistics.intervals import check_confidence, normal_quantile

@@ -32,7 +32,8 @@ from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
 from evenhand.rules.certify import Claim, claims, fixed_sequence, may_overlap, shortfall
-from evenhand.rules.criteria import Criterion, Event, check_tolerance
+from evenhand.rules.criteria import Criterion, check_tolerance
+from evenhand.rules.events import Event
 from evenhand.rules.evidence import FEWEST_ROWS
 from evenhand.rules.ladder import best_rule
 from evenhand.rules.rule import Rule

@@ -7,139 +7,31 @@ probabilities nor rows. :func:`resolve` is the one place where a string becomes 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from evenhand.arguments import check_label, is_number, is_whole, shown
+from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
+from evenhand.rules.constraints import Constraint, check_linear, sum_text
+from evenhand.rules.events import (
+    RATES,
+    AttributeKey,
+    Event,
+    Groups,
+    Intersection,
+    Kind,
+    event_from_dict,
+    event_names,
+    event_to_dict,
+)
 
-RateName = Literal["selection_rate", "tpr", "fpr", "tnr", "fnr"]
-
-# rate -> (label of the event, sign, constant): the rate is constant + sign * P(decision = 1 | event).
-_RATES: dict[str, tuple[int | None, float, float]] = {
-    "selection_rate": (None, 1.0, 0.0),
-    "tpr": (1, 1.0, 0.0),
-    "fpr": (0, 1.0, 0.0),
-    "tnr": (0, -1.0, 1.0),
-    "fnr": (1, -1.0, 1.0),
-}
-
-
-@dataclass(frozen=True)
-class Intersection:
-    """A crossed attribute: its groups are the combinations of the named attributes' groups that occur.
-
-    Parameters
-    ----------
-    *attributes : str
-        Two or more attribute names.
-
-    Examples
-    --------
-    >>> import evenhand as eh
-    >>> eh.DemographicParity(attribute=eh.Intersection("sex", "race")).attribute.name
-    'sex & race'
-    """
-
-    attributes: tuple[str, ...]
-
-    def __init__(self, *attributes: str) -> None:
-        named = all((isinstance(name, str) and name) or is_whole(name) for name in attributes)
-        if not named or len(attributes) < 2 or len(set(attributes)) != len(attributes):
-            raise InputError(
-                f"Intersection needs two or more different attribute names; got {shown(list(attributes))}."
-            )
-        object.__setattr__(self, "attributes", tuple(str(name) for name in attributes))
-
-    @property
-    def name(self) -> str:
-        """The text that shows the crossed attribute. It identifies nothing: a column may have this name, too."""
-        return " & ".join(self.attributes)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __repr__(self) -> str:
-        return f"Intersection({', '.join(map(repr, self.attributes))})"
-
-
-AttributeKey = str | Intersection
-Groups = Mapping[AttributeKey, tuple[Hashable, ...]]
-
-
-def display_names(attributes: Iterable[AttributeKey]) -> dict[AttributeKey, str]:
-    """Return a text for each attribute, such that no two have the same.
-
-    A column has its name. A crossed attribute has the names of its parts, and where a column or another crossed
-    attribute has that text already, "(crossed)" behind it.
-
-    Examples
-    --------
-    >>> from evenhand.rules.criteria import Intersection, display_names
-    >>> list(display_names(["sex", "race", "sex & race", Intersection("sex", "race")]).values())
-    ['sex', 'race', 'sex & race', 'sex & race (crossed)']
-    """
-    keys = list(dict.fromkeys(attributes))
-    shown: dict[AttributeKey, str] = {key: key for key in keys if isinstance(key, str)}
-    for key in keys:
-        if not isinstance(key, str):
-            text = key.name
-            while text in shown.values():
-                text += " (crossed)"
-            shown[key] = text
-    return {key: shown[key] for key in keys}
-
-
-@dataclass(frozen=True)
-class Event:
-    """A part of the population: a group, a group with a given label (1 positive, 0 negative), or everyone."""
-
-    attribute: AttributeKey | None = None
-    group: Hashable = None
-    label: int | None = None
-
-    def __str__(self) -> str:
-        return self.text(f"{self.attribute}={self.group}")
-
-    def text(self, inside: str) -> str:
-        """Return the event in words, given those for its group."""
-        parts = [] if self.attribute is None else [inside]
-        parts += [] if self.label is None else [f"Y={self.label}"]
-        return ", ".join(parts) or "everyone"
-
-
-def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
-    """Return a text for each event, such that no two have the same, given the attributes that there are."""
-    shown = display_names(groups)
-    inside = {}
-    for name, members in groups.items():
-        alike = len({str(group) for group in members}) < len(members)
-        for group in members:
-            inside[name, group] = f"{shown[name]}={group!r}" if alike else f"{shown[name]}={group}"
-    return {e: str(e) if e.attribute is None else e.text(inside[e.attribute, e.group]) for e in events}
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A linear bound on event rates: ``lower - tolerance <= sum_e c_e rate_e <= upper + tolerance``.
-
-    A ``tolerance`` of ``None`` is the caller's: it is the one that a frontier moves.
-    """
-
-    name: str
-    terms: tuple[tuple[Event, float], ...]
-    lower: float
-    upper: float
-    tolerance: float | None = None
-
-    def bounds(self, tolerance: float) -> tuple[float, float]:
-        """Return the two bounds, given the caller's tolerance."""
-        slack = tolerance if self.tolerance is None else self.tolerance
-        return self.lower - slack, self.upper + slack
+RateName = Literal[
+    "selection", "selection_rate", "tpr", "fpr", "tnr", "fnr", "precision", "fdr", "npv", "for", "accuracy", "error"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +96,9 @@ class Criterion:
                 value = {"intersection": list(value.attributes)}
             elif field.name == "parts":
                 value = [part.to_dict() for part in value]
-            elif value is None:
+            elif field.name == "terms":
+                value = [event_to_dict(event, coefficient) for event, coefficient in value]
+            elif value is None or value in (-np.inf, np.inf):
                 continue
             data[field.name] = value
         return data
@@ -219,6 +113,7 @@ class _Parity(Criterion):
     """The rates of every two groups differ by at most the tolerance, within each of the labels."""
 
     labels: ClassVar[tuple[int | None, ...]] = ()
+    kind: ClassVar[Kind] = "selection"
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return one bound for each label and each pair of groups."""
@@ -226,9 +121,10 @@ class _Parity(Criterion):
         for attribute in self._attributes(groups):
             _check_several(attribute, groups)
             for label in self.labels:
-                names = event_names((Event(attribute, group, label) for group in groups[attribute]), groups)
+                members = (Event(attribute, group, label, self.kind) for group in groups[attribute])
+                names, word = event_names(members, groups), "rate" if self.kind == "selection" else self.kind
                 for first, second in itertools.combinations(names, 2):
-                    name = f"rate({names[first]}) - rate({names[second]})"
+                    name = f"{word}({names[first]}) - {word}({names[second]})"
                     found.append(Constraint(name, ((first, 1.0), (second, -1.0)), 0.0, 0.0, self.tolerance))
         return tuple(found)
 
@@ -279,6 +175,15 @@ class EqualizedOdds(_Parity):
     needs_joint: ClassVar[bool] = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class AccuracyParity(_Parity):
+    """The share of right decisions of every two groups differ by at most the tolerance."""
+
+    labels: ClassVar[tuple[int | None, ...]] = (None,)
+    kind: ClassVar[Kind] = "accuracy"
+    needs_joint: ClassVar[bool] = True
+
+
 @dataclass(frozen=True)
 class SelectionRatio(Criterion):
     """The smallest group's selection rate over the largest is at least ``ratio`` (0.8: the four-fifths rule).
@@ -313,47 +218,96 @@ class SelectionRatio(Criterion):
         return tuple(found)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _RateBound(Criterion):
+    """A rate of every group is on one side of a bound."""
+
+    side: ClassVar[Literal["floor", "ceiling"]]
+    rate: RateName
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.rate, str) or self.rate not in RATES:
+            raise InputError(f"{type(self).__name__} knows the rates {list(RATES)!r}; got rate={shown(self.rate)}.")
+        if not (is_number(self.level) and 0.0 <= self.level <= 1.0):
+            raise InputError(f"{type(self).__name__} needs a {self.side} in [0, 1]; got {shown(self.level)}.")
+
+    @property
+    def level(self) -> float:
+        """The bound."""
+        found: float = getattr(self, self.side)
+        return found
+
+    @property
+    def needs_joint(self) -> bool:  # type: ignore[override]
+        """Whether p(Y, A | x) is needed; p(A | x) is enough for the selection rate."""
+        kind, label, _, _ = RATES[self.rate]
+        return label is not None or kind != "selection"
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return one bound for each group."""
+        kind, label, sign, constant = RATES[self.rate]
+        slack = 0.0 if self.tolerance is None else self.tolerance
+        bound = sign * (self.level - constant)
+        lower, upper = (bound, np.inf) if (sign > 0) == (self.side == "floor") else (-np.inf, bound)
+        events = [Event(a, group, label, kind) for a in self._attributes(groups) for group in groups[a]]
+        word = "rate" if kind == "selection" else kind
+        return tuple(
+            Constraint(f"{word}({name})", ((event, 1.0),), lower, upper, slack)
+            for event, name in event_names(events, groups).items()
+        )
+
+
 @dataclass(frozen=True)
-class MinimumRate(Criterion):
+class MinimumRate(_RateBound):
     """A rate is at least ``floor`` in every group.
 
     Parameters
     ----------
-    rate : {"selection_rate", "tpr", "fpr", "tnr", "fnr"}
-        The rate.
+    rate : str
+        "selection" (or "selection_rate"), "tpr", "fpr", "tnr", "fnr", "precision", "fdr" (false discovery rate), "npv"
+        (negative predictive value), "for" (false omission rate), "accuracy" or "error". The precision of a group in
+        which nobody is selected is not bounded, and so for "fdr"; "npv" and "for" where everybody is.
     floor : float
         Between 0 and 1.
     attribute, tolerance
         As in DemographicParity; here the tolerance is how far below the floor a rate may be, and is 0
         unless given.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(2000, random_state=0)
+    >>> rule = eh.learn_rule(
+    ...     data.y, data.group, data.p_y, data.p_joint, criterion=eh.MinimumRate("precision", 0.8))
+    >>> rates = eh.metrics.group_rates(data.y, rule.decide(data.p_y, data.p_joint), sensitive_features=data.group)
+    >>> min(rates.by_group("precision").values()) >= 0.8
+    True
     """
 
+    side: ClassVar[Literal["floor", "ceiling"]] = "floor"
     rate: RateName
     floor: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.rate, str) or self.rate not in _RATES:
-            raise InputError(f"MinimumRate knows the rates {list(_RATES)!r}; got rate={shown(self.rate)}.")
-        if not (is_number(self.floor) and 0.0 <= self.floor <= 1.0):
-            raise InputError(f"MinimumRate needs a floor in [0, 1]; got {shown(self.floor)}.")
 
-    @property
-    def needs_joint(self) -> bool:  # type: ignore[override]
-        """Whether p(Y, A | x) is needed; p(A | x) is enough for the selection rate."""
-        return _RATES[self.rate][0] is not None
+@dataclass(frozen=True)
+class MaximumRate(_RateBound):
+    """A rate is at most ``ceiling`` in every group.
 
-    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
-        """Return one bound for each group."""
-        label, sign, constant = _RATES[self.rate]
-        slack = 0.0 if self.tolerance is None else self.tolerance
-        bound = sign * (self.floor - constant)
-        lower, upper = (bound, np.inf) if sign > 0 else (-np.inf, bound)
-        events = [Event(a, group, label) for a in self._attributes(groups) for group in groups[a]]
-        return tuple(
-            Constraint(f"rate({name})", ((event, 1.0),), lower, upper, slack)
-            for event, name in event_names(events, groups).items()
-        )
+    Parameters
+    ----------
+    rate : str
+        As in MinimumRate.
+    ceiling : float
+        Between 0 and 1.
+    attribute, tolerance
+        As in DemographicParity; here the tolerance is how far above the ceiling a rate may be, and is 0
+        unless given.
+    """
+
+    side: ClassVar[Literal["floor", "ceiling"]] = "ceiling"
+    rate: RateName
+    ceiling: float
 
 
 @dataclass(frozen=True)
@@ -397,6 +351,81 @@ class SelectionBudget(Criterion):
             Constraint(f"rate({name})", ((event, 1.0),), lower, upper, slack)
             for event, name in event_names(events, groups).items()
         )
+
+
+@dataclass(frozen=True)
+class LinearConstraint(Criterion):
+    """Your own bound: ``lower <= sum of coefficient * rate <= upper``.
+
+    Parameters
+    ----------
+    terms : dict of Event to float, or tuple of (Event, float)
+        What is added up. A precision or negative predictive value must be the only term, with one bound.
+    lower, upper : float, default=-inf, inf
+        The bounds.
+    name : str or None, default=None
+        What it is called; None writes the terms out.
+    tolerance : float or None, default=None
+        How far outside the bounds the sum may be; 0 unless given.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> women = eh.Event(attribute="sex", group="F", label=1)
+    >>> men = eh.Event(attribute="sex", group="M", label=1)
+    >>> print(eh.LinearConstraint({women: 1.0, men: -1.0}, lower=0.0))
+    0 <= rate(sex=F, Y=1) - rate(sex=M, Y=1)
+    """
+
+    terms: Any
+    lower: float = -np.inf
+    upper: float = np.inf
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs = tuple(self.terms.items()) if isinstance(self.terms, Mapping) else self.terms
+        if not isinstance(pairs, tuple) or not pairs or not all(_is_term(pair) for pair in pairs):
+            raise InputError(
+                "LinearConstraint needs terms such as {Event(attribute='sex', group='F'): 1.0}; got"
+                f" {shown(self.terms)}."
+            )
+        if not (is_number(self.lower) and is_number(self.upper) and self.lower <= self.upper):
+            raise InputError(
+                f"LinearConstraint needs numbers lower <= upper; got {shown(self.lower)}, {shown(self.upper)}."
+            )
+        object.__setattr__(self, "terms", tuple((event, float(c)) for event, c in pairs))
+        check_linear(self._constraint())
+
+    @property
+    def needs_joint(self) -> bool:  # type: ignore[override]
+        """Whether p(Y, A | x) is needed."""
+        return any(event.needs_label for event, _ in self.terms)
+
+    @property
+    def intersections(self) -> tuple[Intersection, ...]:
+        """The crossed attributes that the terms speak of."""
+        found = [event.attribute for event, _ in self.terms if isinstance(event.attribute, Intersection)]
+        return tuple(dict.fromkeys(found))
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bound."""
+        _check_groups(groups)
+        for event, _ in self.terms:
+            if event.attribute is not None and event.group not in groups.get(event.attribute, ()):
+                raise InputError(f"LinearConstraint speaks of {event}; the data has {dict(groups)!r}.")
+        return (self._constraint(),)
+
+    def _constraint(self) -> Constraint:
+        slack = 0.0 if self.tolerance is None else self.tolerance
+        return Constraint(self.name or sum_text(self.terms), self.terms, self.lower, self.upper, slack)
+
+    def __str__(self) -> str:
+        return str(self._constraint())
+
+
+def _is_term(pair: Any) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Event) and is_number(pair[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -469,14 +498,19 @@ NAMES: dict[str, type[Criterion]] = {
     "predictive_equality": PredictiveEquality,
     "pe": PredictiveEquality,
     "false_positive_rate_parity": PredictiveEquality,
+    "accuracy_parity": AccuracyParity,
+    "ap": AccuracyParity,
 }
 _TYPES: dict[str, type[Criterion]] = {
     cls.__name__: cls
     for cls in (
+        AccuracyParity,
         Composite,
         DemographicParity,
         EqualOpportunity,
         EqualizedOdds,
+        LinearConstraint,
+        MaximumRate,
         MinimumRate,
         PredictiveEquality,
         SelectionBudget,
@@ -512,6 +546,8 @@ def from_dict(data: Any) -> Criterion:
         raise InputError(f"{cls.__name__} has no option {sorted(options.keys() - known)[0]!r}.")
     if isinstance(crossed := options.get("attribute"), Mapping):
         options["attribute"] = Intersection(*crossed.get("intersection", ()))
+    if isinstance(terms := options.get("terms"), list):
+        options["terms"] = tuple(event_from_dict(term) for term in terms)
     if cls is Composite:
         parts = options.get("parts")
         options["parts"] = tuple(from_dict(part) for part in parts) if isinstance(parts, list) else ()

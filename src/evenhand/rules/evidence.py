@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.criteria import Event
+from evenhand.rules.events import Event
 from evenhand.rules.scores import Costs
 
 EvidenceName = Literal["labels", "model", "both"]

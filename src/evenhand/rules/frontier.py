@@ -217,7 +217,7 @@ def _frontier(setting: Setting, tolerances: Sequence[float] | None, among: float
         raise InputError("Every bound of this criterion has its own tolerance: there is no trade-off to draw.")
     problem = setting.problem([0.0])
     base_utility, base_values = problem.evaluate(setting.margins > 0.0)
-    base_gap = float(np.abs(base_values[setting.system.moving]).max())
+    base_gap = float(np.abs((base_values + setting.system.shift)[setting.system.moving]).max())
     asked = tolerance_ladder(base_gap, steps) if tolerances is None else _read_ladder(tolerances)
     if among is not None:
         asked.append(among)

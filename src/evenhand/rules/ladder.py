@@ -33,6 +33,9 @@ def best_rule(rows: Rows, options: Options, tolerance: float) -> Rule:
 
 def safe_rule(setting: Setting, tolerance: float, found: Rule | None) -> Rule:
     """Return the rule for a tolerance with safety; ``found`` is what a search has found for it already."""
+    if {"precision", "npv"} & setting.system.kinds:
+        plain = _only_answer(_without(setting), tolerance)
+        setting, found = dataclasses.replace(setting, reference=setting.decide(plain.z)), None
     warn_of_thin_cells(setting, tolerance)
     unchanged = left_alone(setting, tolerance)
     if unchanged is not None:
@@ -55,8 +58,11 @@ def left_alone(setting: Setting, tolerance: float) -> Rule | None:
 
 def _as_asked(setting: Setting, tolerance: float) -> Rule:
     """Return the best rule within the bounds that were asked for, where none is within the ones drawn in."""
-    plain = dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
-    return without_safety(setting, _only_answer(plain, tolerance), tolerance)
+    return without_safety(setting, _only_answer(_without(setting), tolerance), tolerance)
+
+
+def _without(setting: Setting) -> Setting:
+    return dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
 
 
 def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:

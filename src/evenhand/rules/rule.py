@@ -20,7 +20,8 @@ from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, GroupProbabilities, as_float_array, read_probabilities
 from evenhand.rules import rule_json, scores
-from evenhand.rules.criteria import AttributeKey, Criterion, Event, Groups, check_tolerance, resolve
+from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.events import AttributeKey, Event, Groups
 from evenhand.rules.sql import to_sql
 from evenhand.rules.system import write_out
 from evenhand.search.kernels.margin import linear_margin

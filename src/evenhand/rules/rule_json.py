@@ -12,7 +12,7 @@ import numpy as np
 
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.rules import criteria
-from evenhand.rules.criteria import AttributeKey, Event, Intersection, display_names
+from evenhand.rules.events import AttributeKey, Event, Intersection, display_names
 from evenhand.search.problem import Solution, Status
 
 if TYPE_CHECKING:

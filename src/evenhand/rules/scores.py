@@ -23,7 +23,7 @@ from evenhand.inputs import (
     read_members,
     read_probabilities,
 )
-from evenhand.rules.criteria import AttributeKey, Event, Groups, Intersection
+from evenhand.rules.events import AttributeKey, Event, Groups, Intersection
 
 SUM_SLACK = 1e-3
 SMALLEST_COST, LARGEST_COST = 1e-100, 1e100

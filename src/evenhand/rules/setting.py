@@ -17,12 +17,13 @@ from evenhand.inputs import FloatArray, Missing
 from evenhand.rows import Rows
 from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
-from evenhand.rules.criteria import AttributeKey, Criterion
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.events import AttributeKey
 from evenhand.rules.evidence import Evidence, EvidenceName
 from evenhand.rules.rule import Rule, Term, event_priors, term_name
 from evenhand.rules.safety import Safety, check_safety
 from evenhand.rules.scores import Costs
-from evenhand.rules.system import System, write_out
+from evenhand.rules.system import System, shares_of, write_out
 from evenhand.search import Certified, Directions, Dual, Lines, Problem, Search, Smoothed, Solution
 from evenhand.search.dual import solve_linear_program
 from evenhand.search.problem import FEASIBILITY_SLACK
@@ -83,7 +84,10 @@ def resolve_search(search: str | Search) -> Search:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Some rows, a criterion written out for them, and the evidence that they are."""
+    """Some rows, a criterion written out for them, and the evidence that they are.
+
+    ``reference`` are decisions whose rates say how sure the bounds are, where the model's own would mislead.
+    """
 
     rows: Rows
     options: Options
@@ -94,6 +98,7 @@ class Setting:
     priors: FloatArray
     counted_priors: FloatArray
     evidence: Evidence
+    reference: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, rows: Rows, options: Options) -> Setting:
@@ -108,6 +113,9 @@ class Setting:
             kinds.append(evidence_kinds.counted(rows, system.events, options.costs))
         if options.evidence != "labels":
             kinds.append(evidence_kinds.expected(rows, margins, posteriors, options.costs))
+        if not system.plain:
+            counted = dict(zip(system.events, kinds[0].priors.tolist(), strict=True))
+            system = write_out(options.criterion, rows.groups, shares_of(counted))
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
         shares = kinds[0].priors
         if options.priors is not None:
@@ -152,11 +160,13 @@ class Setting:
 
     @cached_property
     def safety(self) -> Safety:
-        """How far the bounds are drawn in."""
+        """How far the bounds are drawn in: by the model's own decisions, or by those of reference."""
+        chosen = self.margins > 0.0 if self.reference is None else self.reference
         return Safety.of(
             self.system,
             self.options.safety,
-            chosen=(self.margins > 0.0).astype(np.float64),
+            chosen=chosen.astype(np.float64),
+            pooled=self.reference is None,
             shares=self.evidence.shares,
             priors=self.evidence.priors,
             counts=self.evidence.counts,
@@ -194,7 +204,8 @@ class Setting:
                 f"The search returned z = {list(solution.z)!r} with status {solution.status!r}, but that rule misses"
                 f" its bounds by {problem.excess(values, step):.3g}: a search must return rules that meet them."
             )
-        solution = dataclasses.replace(solution, utility=utility, values=tuple(map(float, values)))
+        shown = tuple(map(float, values + self.system.shift))
+        solution = dataclasses.replace(solution, utility=utility, values=shown)
         rule = dataclasses.replace(self._rule_of(solution.z), tolerance=tolerance)
         if self.options.safety > 0.0:
             asked, used = self.system.bounds([tolerance]), (problem.lower[[step]], problem.upper[[step]])

@@ -21,7 +21,7 @@ from evenhand.inputs import EDGE_SLACK
 from evenhand.rules.scores import by_attribute
 
 if TYPE_CHECKING:
-    from evenhand.rules.criteria import AttributeKey
+    from evenhand.rules.events import AttributeKey
     from evenhand.rules.rule import Rule
 
 Output = Literal["decision", "margin"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.rules.criteria import AttributeKey, Constraint, Criterion, Event, Groups, event_names
+from evenhand.rules.constraints import Constraint, check_linear, sum_text
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.events import AttributeKey, Event, Groups, Kind, event_names
+
+Shares = Mapping[tuple[AttributeKey | None, Hashable], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +33,11 @@ class System:
         Each constraint as a combination of the contrasts.
     names : tuple of str
         The events in words, no two alike.
+    shift : array of shape (constraints,)
+        What each constraint's value has besides the combination of rates.
+    measured : tuple of Constraint
+        The bounds as the criterion says them, one for each of ``constraints``: on precision, say, instead of on what it
+        means for the rates.
     """
 
     events: tuple[Event, ...]
@@ -36,11 +45,29 @@ class System:
     contrasts: FloatArray
     mixing: FloatArray
     names: tuple[str, ...]
+    shift: FloatArray
+    measured: tuple[Constraint, ...]
 
     def bounds(self, tolerances: Iterable[float]) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and the upper bounds, one row for each tolerance."""
+        """Return the lower and the upper bounds of the combinations of rates, one row for each tolerance."""
         pairs = np.array([[bound.bounds(t) for bound in self.constraints] for t in tolerances])
-        return np.ascontiguousarray(pairs[:, :, 0]), np.ascontiguousarray(pairs[:, :, 1])
+        return (
+            np.ascontiguousarray(pairs[:, :, 0] - self.shift),
+            np.ascontiguousarray(pairs[:, :, 1] - self.shift),
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.constraints))
+
+    @property
+    def kinds(self) -> set[Kind]:
+        """What the criterion's rates count."""
+        return {event.kind for bound in self.measured for event, _ in bound.terms}
+
+    @property
+    def plain(self) -> bool:
+        """Whether the bounds are on rates of positive decisions as the criterion says them."""
+        return self.constraints == self.measured
 
     @cached_property
     def matrix(self) -> FloatArray:
@@ -64,18 +91,33 @@ class System:
         return bool(self.moving.any())
 
 
-def write_out(criterion: Criterion, groups: Groups) -> System:
+def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None) -> System:
     """Return the criterion's events, bounds and contrasts for attributes with these groups.
+
+    Parameters
+    ----------
+    criterion : Criterion
+        What must hold.
+    groups : dict of tuples
+        Each attribute's groups.
+    shares : dict of (attribute, group) to float, default=None
+        The share of positive labels in each group. Bounds on precision, negative predictive value and accuracy depend
+        on it. ``None`` takes one half: enough to see which events there are.
 
     Examples
     --------
-    >>> from evenhand.rules.criteria import DemographicParity
+    >>> from evenhand.rules.criteria import DemographicParity, MinimumRate
     >>> from evenhand.rules.system import write_out
     >>> system = write_out(DemographicParity(), {"region": ("a", "b", "c", "d", "e")})
     >>> len(system.constraints), len(system.contrasts)
     (10, 4)
+    >>> print(write_out(MinimumRate("precision", 0.8), {"sex": ("F", "M")}, {("sex", "F"): 0.25, ("sex", "M"): 0.5}))
+    0 <= 0.05 rate(sex=F, Y=1) - 0.6 rate(sex=F, Y=0)
+    0 <= 0.1 rate(sex=M, Y=1) - 0.4 rate(sex=M, Y=0)
     """
-    constraints = criterion.constraints(groups)
+    measured = criterion.constraints(groups)
+    linear = [_linear(bound, shares) for bound in measured]
+    constraints, shift = tuple(bound for bound, _ in linear), np.array([constant for _, constant in linear])
     events = tuple(dict.fromkeys(event for bound in constraints for event, _ in bound.terms))
     position = {event: index for index, event in enumerate(events)}
     matrix = np.zeros((len(constraints), len(events)))
@@ -87,7 +129,53 @@ def write_out(criterion: Criterion, groups: Groups) -> System:
     mixing = np.linalg.lstsq(contrasts.T, matrix.T, rcond=None)[0].T
     mixing = np.where(np.abs(mixing - np.round(mixing)) < 1e-9, np.round(mixing), mixing) + 0.0
     names = tuple(event_names(events, groups).values())
-    return System(events, constraints, contrasts, np.ascontiguousarray(mixing), names)
+    return System(events, constraints, contrasts, np.ascontiguousarray(mixing), names, shift, measured)
+
+
+def _linear(bound: Constraint, shares: Shares | None) -> tuple[Constraint, float]:
+    """Return a bound as one on shares of positive decisions, and the constant that its sum leaves out.
+
+    With the share s of positive labels in a group, and the rates r1 and r0 of positive decisions among its positive and
+    negative labels: accuracy is ``s r1 - (1 - s) r0 + (1 - s)``; precision is at least q where
+    ``(1 - q) s r1 - q (1 - s) r0 >= 0``; the negative predictive value is at least q where
+    ``(1 - s) (1 - q) (1 - r0) - q s (1 - r1) >= 0``.
+    """
+    if all(event.kind == "selection" for event, _ in bound.terms):
+        return bound, 0.0
+    check_linear(bound)
+    terms, constant = [], 0.0
+    lower, upper = bound.lower, bound.upper
+    for event, coefficient in bound.terms:
+        if event.kind == "selection":
+            terms.append((event, coefficient))
+            continue
+        negative, positive = event.by_label
+        share = 0.5 if shares is None else shares[event.attribute, event.group]
+        if event.kind == "accuracy":
+            terms += [(positive, coefficient * share), (negative, -coefficient * (1.0 - share))]
+            constant += coefficient * (1.0 - share)
+            continue
+        low, high = (end / coefficient for end in bound.bounds(0.0))
+        level = low if np.isfinite(low) else high
+        if event.kind == "precision":
+            terms += [(positive, (1.0 - level) * share), (negative, -level * (1.0 - share))]
+        else:
+            terms += [(positive, level * share), (negative, -(1.0 - level) * (1.0 - share))]
+            constant += (1.0 - share) * (1.0 - level) - level * share
+        rising = np.isfinite(bound.lower) == (coefficient > 0.0)
+        lower, upper = (0.0, np.inf) if rising else (-np.inf, 0.0)
+    exact = 0.0 if {"precision", "npv"} & {event.kind for event, _ in bound.terms} else bound.tolerance
+    name = sum_text(terms) + (f" {'-' if constant < 0.0 else '+'} {abs(constant):g}" if constant else "")
+    return Constraint(name, tuple(terms), lower, upper, exact), constant
+
+
+def shares_of(priors: Mapping[Event, float]) -> dict[tuple[AttributeKey | None, Hashable], float]:
+    """Return the share of positive labels in each group, from the shares of the events among all rows."""
+    found = {}
+    for event, prior in priors.items():
+        if event.label == 1 and event.by_label[0] in priors:
+            found[event.attribute, event.group] = prior / (prior + priors[event.by_label[0]])
+    return found
 
 
 def _independent_rows(matrix: FloatArray) -> list[int]:

@@ -1,0 +1,191 @@
+"""Attributes, events and rates: whose decisions are counted, among whom.
+
+A rate is the share of some rows among others, within a group. Most are shares of positive decisions: among everyone, or
+among the rows of one label. Precision, the negative predictive value and accuracy are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from evenhand.arguments import is_whole, shown
+from evenhand.errors import InputError
+
+Kind = Literal["selection", "precision", "npv", "accuracy"]
+
+
+class RateOf(NamedTuple):
+    """A rate as ``constant + sign * P(...)``: of what kind, and among the rows of which label."""
+
+    kind: Kind
+    label: int | None
+    sign: float
+    constant: float
+
+
+RATES: dict[str, RateOf] = {
+    "selection": RateOf("selection", None, 1.0, 0.0),
+    "selection_rate": RateOf("selection", None, 1.0, 0.0),
+    "tpr": RateOf("selection", 1, 1.0, 0.0),
+    "fpr": RateOf("selection", 0, 1.0, 0.0),
+    "tnr": RateOf("selection", 0, -1.0, 1.0),
+    "fnr": RateOf("selection", 1, -1.0, 1.0),
+    "precision": RateOf("precision", None, 1.0, 0.0),
+    "fdr": RateOf("precision", None, -1.0, 1.0),
+    "npv": RateOf("npv", None, 1.0, 0.0),
+    "for": RateOf("npv", None, -1.0, 1.0),
+    "accuracy": RateOf("accuracy", None, 1.0, 0.0),
+    "error": RateOf("accuracy", None, -1.0, 1.0),
+}
+
+
+@dataclass(frozen=True)
+class Intersection:
+    """A crossed attribute: its groups are the combinations of the named attributes' groups that occur.
+
+    Parameters
+    ----------
+    *attributes : str
+        Two or more attribute names.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> eh.DemographicParity(attribute=eh.Intersection("sex", "race")).attribute.name
+    'sex & race'
+    """
+
+    attributes: tuple[str, ...]
+
+    def __init__(self, *attributes: str) -> None:
+        named = all((isinstance(name, str) and name) or is_whole(name) for name in attributes)
+        if not named or len(attributes) < 2 or len(set(attributes)) != len(attributes):
+            raise InputError(
+                f"Intersection needs two or more different attribute names; got {shown(list(attributes))}."
+            )
+        object.__setattr__(self, "attributes", tuple(str(name) for name in attributes))
+
+    @property
+    def name(self) -> str:
+        """The text that shows the crossed attribute. It identifies nothing: a column may have this name, too."""
+        return " & ".join(self.attributes)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Intersection({', '.join(map(repr, self.attributes))})"
+
+
+AttributeKey = str | Intersection
+Groups = Mapping[AttributeKey, tuple[Hashable, ...]]
+
+
+def display_names(attributes: Iterable[AttributeKey]) -> dict[AttributeKey, str]:
+    """Return a text for each attribute, such that no two have the same.
+
+    A column has its name. A crossed attribute has the names of its parts, and where a column or another crossed
+    attribute has that text already, "(crossed)" behind it.
+
+    Examples
+    --------
+    >>> from evenhand.rules.criteria import Intersection, display_names
+    >>> list(display_names(["sex", "race", "sex & race", Intersection("sex", "race")]).values())
+    ['sex', 'race', 'sex & race', 'sex & race (crossed)']
+    """
+    keys = list(dict.fromkeys(attributes))
+    shown: dict[AttributeKey, str] = {key: key for key in keys if isinstance(key, str)}
+    for key in keys:
+        if not isinstance(key, str):
+            text = key.name
+            while text in shown.values():
+                text += " (crossed)"
+            shown[key] = text
+    return {key: shown[key] for key in keys}
+
+
+@dataclass(frozen=True)
+class Event:
+    """A part of the population, and what is counted there.
+
+    Parameters
+    ----------
+    attribute : str, Intersection or None, default=None
+        Whose groups; None is everyone.
+    group : label, default=None
+        The group.
+    label : {0, 1} or None, default=None
+        Only rows with this label: 1 is the positive one.
+    kind : {"selection", "precision", "npv", "accuracy"}, default="selection"
+        What is counted: positive decisions, positive labels among the positive decisions, negative labels among the
+        negative decisions, or decisions that are right.
+    """
+
+    attribute: AttributeKey | None = None
+    group: Hashable = None
+    label: int | None = None
+    kind: Kind = "selection"
+
+    def __str__(self) -> str:
+        return self.text(f"{self.attribute}={self.group}")
+
+    def text(self, inside: str) -> str:
+        """Return the event in words, given those for its group."""
+        parts = [] if self.attribute is None else [inside]
+        parts += [] if self.label is None else [f"Y={self.label}"]
+        return ", ".join(parts) or "everyone"
+
+    def __post_init__(self) -> None:
+        if self.kind != "selection" and self.label is not None:
+            raise InputError(f"{self.kind} counts rows of both labels: leave label=None.")
+        if self.kind not in ("selection", "precision", "npv", "accuracy") or self.label not in (None, 0, 1):
+            raise InputError(
+                f"An event has a kind among selection, precision, npv and accuracy, and label 0, 1 or None; got"
+                f" {shown(self.kind)}, {shown(self.label)}."
+            )
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether labels are needed to count it."""
+        return self.label is not None or self.kind != "selection"
+
+    @property
+    def by_label(self) -> tuple[Event, Event]:
+        """The rows of each label in this group, whose decisions are counted."""
+        return Event(self.attribute, self.group, 0), Event(self.attribute, self.group, 1)
+
+
+def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
+    """Return a text for each event, such that no two have the same, given the attributes that there are."""
+    shown = display_names(groups)
+    inside = {}
+    for name, members in groups.items():
+        alike = len({str(group) for group in members}) < len(members)
+        for group in members:
+            inside[name, group] = f"{shown[name]}={group!r}" if alike else f"{shown[name]}={group}"
+    return {e: str(e) if e.attribute is None else e.text(inside[e.attribute, e.group]) for e in events}
+
+
+def event_to_dict(event: Event, coefficient: float) -> dict[str, Any]:
+    """Return a term of a sum of rates as plain data, for JSON."""
+    name = event.attribute
+    return {
+        "attribute": {"intersection": list(name.attributes)} if isinstance(name, Intersection) else name,
+        "group": list(event.group) if isinstance(event.group, tuple) else event.group,
+        "label": event.label,
+        "kind": event.kind,
+        "coefficient": coefficient,
+    }
+
+
+def event_from_dict(data: Any) -> tuple[Event, float]:
+    """Return the term that :func:`event_to_dict` wrote; anything else raises InputError."""
+    if not isinstance(data, Mapping) or data.keys() != {"attribute", "group", "label", "kind", "coefficient"}:
+        raise InputError("This is not a term of a LinearConstraint.")
+    attribute, group = data["attribute"], data["group"]
+    if isinstance(attribute, Mapping):
+        attribute = Intersection(*attribute.get("intersection", ()))
+    group = tuple(group) if isinstance(group, list) else group
+    return Event(attribute, group, data["label"], data["kind"]), data["coefficient"]
