@@ -45,8 +45,8 @@ def audit(
         The column of decisions, instead of a score.
     criterion
         What to judge: dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1 or budget:0.2; several times for several; all parities by default. dp:0.02 has a tolerance of its own;
-        dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        maximum_rate:fpr:0.1 or budget:0.2; several times for several; all parities by default. dp:0.02 has a
+        tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
     tolerance
         The largest gap that passes.
     confidence

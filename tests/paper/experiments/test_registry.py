@@ -49,7 +49,8 @@ def test_units_have_names_of_their_own_and_need_only_what_comes_before(tmp_path)
 @pytest.mark.parametrize("arguments", [["reproduce", "--list"], ["reproduce"]])
 def test_the_list_has_name_paper_and_needs(arguments, capsys):
     assert main(arguments) == 0
-    lines = capsys.readouterr().out.splitlines()
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["experiment", "paper", "needs"]
     assert [line.split()[0] for line in lines] == list(ROWS)
     assert "Figure 2 (a)" in lines[1]
     assert "evenhand[experiments,report]" in lines[1]
