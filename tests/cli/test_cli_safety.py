@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -86,7 +87,9 @@ def test_no_harm_no_word(files, capsys):
 
 def test_too_few_rows_are_named_in_the_terminal_and_in_the_report(files, capsys):
     report = files / "few.html"
-    assert fit(files, "--tolerance", "0.05", "--report", str(report), table="few") == PASS
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert fit(files, "--tolerance", "0.05", "--report", str(report), table="few") == PASS
     assert "would do" in capsys.readouterr().err
     assert "Too few rows for this tolerance" in report.read_text(encoding="utf-8")
 
