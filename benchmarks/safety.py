@@ -17,7 +17,7 @@ import numpy as np
 import evenhand as eh
 from benchmarks.results import ASKED, Row, outcomes, point_columns, read, write
 from benchmarks.splits import RUNS, SPLITS, Evidence, Rows, SplitData, splits
-from benchmarks.tradeoff import CRITERIA, Outcomes, Point, difference_at_gap, excess, machine, measure, table
+from benchmarks.tradeoff import CRITERIA, Outcomes, Point, excess, machine, measure, table
 
 # Where the peers are too slow for as many splits, evenhand's settings are compared on more.
 MORE_SPLITS = {("adult", "boosted trees"): 20, ("census", "boosted trees"): 20}
@@ -112,6 +112,32 @@ def tables() -> None:
         print(table(header, [_line(method, kept, found[BEFORE], name) for method, kept in found.items()]))
 
 
+def summary() -> None:
+    """Print the means over data sets and models, of tolerances above two standard errors."""
+    ours = read("safety.csv")
+    methods = list(dict.fromkeys(ours["method"]))
+    print("\n### Mean over the five settings, where the tolerance is above two standard errors of the gap\n")
+    rows: dict[str, list[str]] = {method: [method] for method in methods}
+    header = [""]
+    for criterion, name in CRITERIA.items():
+        for tolerance in ASKED[::-1]:
+            found: dict[str, list[list[float]]] = {method: [] for method in methods}
+            for _, measured in ours[ours["criterion"] == criterion].groupby(["data", "model"], sort=False):
+                if tolerance <= 2.0 * float(measured["standard error"].mean()):
+                    continue
+                for method, kept in outcomes(measured).items():
+                    accuracy, gap = kept.at(tolerance)
+                    above = np.nanmean(gap > tolerance)
+                    found[method].append([np.nanmean(excess(kept, tolerance)), above, np.nanmean(accuracy)])
+            if not found[methods[0]]:
+                continue
+            header.append(f"{name} {tolerance:.2f} ({len(found[methods[0]])} settings)")
+            for method in methods:
+                over, above, accuracy = 100.0 * np.mean(found[method], axis=0)
+                rows[method].append(f"{over:.2f} / {above:.0f}% / {accuracy:.2f}")
+    print(table(header, list(rows.values())))
+
+
 def _line(method: str, kept: Outcomes, before: Outcomes, name: str) -> list[str]:
     """Return excess in points, share of splits above and accuracy for each tolerance; gains at equal gaps."""
     cells = []
@@ -124,7 +150,7 @@ def _line(method: str, kept: Outcomes, before: Outcomes, name: str) -> list[str]
     gains = []
     for gap in GAPS[name]:
         same = min(len(kept), len(before))
-        gain, _ = difference_at_gap(kept.first(same), before.first(same), gap)
+        gain = kept.first(same).accuracy_at_gap(gap) - before.first(same).accuracy_at_gap(gap)
         gains.append("-" if gain != gain else f"{100 * gain:+.2f}")
     return [method, *cells, *gains]
 
@@ -134,6 +160,7 @@ def main() -> None:
     print(machine("numpy", "scikit-learn", "lightgbm"))
     if "--tables" not in sys.argv:
         write("safety.csv", [line for setting in RUNS for line in measurements(*setting)])
+    summary()
     tables()
 
 
