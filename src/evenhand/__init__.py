@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from evenhand.rules.events import Event, Intersection
     from evenhand.rules.frontier import Frontier, frontier
     from evenhand.rules.learn import learn_rule
+    from evenhand.rules.mixture import Mixture
     from evenhand.rules.rule import Rule
     from evenhand.search import Certified, Directions, Dual, Lines, Smoothed
 
@@ -55,6 +56,7 @@ _HOMES = {
     "Lines": "search",
     "MaximumRate": "rules.criteria",
     "MinimumRate": "rules.criteria",
+    "Mixture": "rules.mixture",
     "PredictiveEquality": "rules.criteria",
     "Rule": "rules.rule",
     "RuleFormatError": "errors",
@@ -89,6 +91,7 @@ __all__ = [
     "Lines",
     "MaximumRate",
     "MinimumRate",
+    "Mixture",
     "PredictiveEquality",
     "Rule",
     "RuleFormatError",

@@ -187,7 +187,7 @@ def _given_columns(
 ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
     """Return the probabilities of the label, and those of the groups by attribute."""
     p = read_probabilities(p_y, "p_y", shape=(None,))
-    columns = rule._read(p, p_group)
+    columns = rule.read_columns(p, p_group)
     return p, {name: np.ascontiguousarray(array) for name, array in columns.items()}
 
 

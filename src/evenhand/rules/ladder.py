@@ -155,6 +155,7 @@ def _infeasible(
     smallest = tolerance + extra
     claim = "the smallest that some rule of this family meets is" if exact else "a rule exists at"
     return InfeasibleError(
-        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}.",
+        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}. A mixture"
+        " of rules that draws lots meets every tolerance: learn_rule(..., randomize=True).",
         smallest_tolerance=smallest,
     )

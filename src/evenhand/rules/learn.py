@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from evenhand.arguments import Seed
+from evenhand.arguments import Seed, check_flag
 from evenhand.errors import InputError
 from evenhand.inputs import GroupProbabilities, Missing, SensitiveFeatures
 from evenhand.rows import read_rows
@@ -15,6 +15,7 @@ from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import best_rule
+from evenhand.rules.mixture import Mixture, best_mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
@@ -33,6 +34,7 @@ def learn_rule(
     evidence: EvidenceName = "labels",
     safety: float = 0.0,
     confidence: float | None = None,
+    randomize: bool = False,
     sample_weight: ArrayLike | None = None,
     costs: Any = None,
     pos_label: Hashable = 1,
@@ -40,7 +42,7 @@ def learn_rule(
     priors: Any = None,
     missing: Missing = "raise",
     random_state: Seed = None,
-) -> Rule:
+) -> Rule | Mixture:
     """Learn the most accurate decision rule that meets a fairness criterion.
 
     Parameters
@@ -75,6 +77,10 @@ def learn_rule(
     confidence : float or None, default=None
         Promise that every constraint holds in the population with this probability; see
         :mod:`evenhand.rules.confidence`.
+    randomize : bool, default=False
+        Whether lots may be drawn: the result is a :class:`evenhand.rules.mixture.Mixture` of rules that meets the
+        bounds in the mean, at every tolerance, and is at least as accurate as any single rule. Read the page on
+        lotteries before you use one on people.
     sample_weight : array of shape (n,), default=None
         A weight of k counts as k copies.
     costs : (false positive, false negative) or dict, default=None
@@ -93,7 +99,7 @@ def learn_rule(
     Returns
     -------
     Rule
-        With ``rule.solution_`` saying what the search proved.
+        With ``rule.solution_`` saying what the search proved. A Mixture with ``randomize=True``.
 
     Examples
     --------
@@ -118,6 +124,8 @@ def learn_rule(
         random_state=random_state,
     )
     tolerance = check_tolerance(tolerance)
+    if check_flag(randomize, "randomize") and (confidence is not None or search != "certified"):
+        raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
     if confidence is not None:
         if y is None or sensitive_features is None:
             raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")
@@ -134,6 +142,8 @@ def learn_rule(
         missing=missing,
         counted=options.counts,
     )
+    if randomize:
+        return best_mixture(rows, options, tolerance)
     if confidence is not None:
         return learn_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)
     return best_rule(rows, options, tolerance)

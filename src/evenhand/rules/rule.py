@@ -23,7 +23,7 @@ from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Event, Groups
 from evenhand.rules.sql import to_sql
-from evenhand.rules.system import write_out
+from evenhand.rules.system import shares_of, write_out
 from evenhand.search.kernels.margin import linear_margin
 from evenhand.search.problem import Solution
 from evenhand.text import printable
@@ -189,13 +189,16 @@ class Rule:
         criterion = resolve(criterion)
         members = scores.group_members(groups, criterion.intersections)
         system = write_out(criterion, members)
+        shares = event_priors(priors, system.events, members)
+        if not system.plain:
+            system = write_out(criterion, members, shares_of(dict(zip(system.events, shares.tolist(), strict=True))))
         weights = as_float_array(z, "z").reshape(-1)
         if len(weights) != len(system.contrasts):
             raise InputError(f"This criterion has {len(system.contrasts)} contrasts, so many numbers z are needed.")
         return cls(
             groups=members,
             events=system.events,
-            priors=tuple(map(float, event_priors(priors, system.events, members))),
+            priors=tuple(map(float, shares)),
             terms=tuple(
                 Term(term_name(row, system.names), tuple(map(float, row)), float(weight))
                 for row, weight in zip(system.contrasts, weights, strict=True)
@@ -279,13 +282,13 @@ class Rule:
         groups = self._needed_groups()
         columns = _plain_columns(p_group, groups, len(p)) if p.ndim == 1 else None
         if columns is None:
-            columns = self._read(p_y, p_group)
+            columns = self.read_columns(p_y, p_group)
         form = self.linear_form(joint={name: array.ndim == 3 for name, array in columns.items()})
         out = np.empty(len(p))
         bad = self._evaluate(form, p, columns, out)
         if bad >= 0:
             # Either this raises, or rounding took some over the edge and they are set to it.
-            columns = self._read(p_y, p_group)
+            columns = self.read_columns(p_y, p_group)
             self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
         return out
 
@@ -391,7 +394,7 @@ class Rule:
         self, p_y: ArrayLike, p_group: GroupProbabilities | None
     ) -> tuple[FloatArray, FloatArray]:
         p = read_probabilities(p_y, "p_y", shape=(None,))
-        columns = self._read(p, p_group)
+        columns = self.read_columns(p, p_group)
         posteriors = scores.posteriors(self.events, self.groups, columns, len(p))
         matrix = np.array([term.coefficients for term in self.terms]).reshape(len(self.terms), len(self.events))
         return scores.margin(p, self.costs), scores.contrasts(posteriors / np.array(self.priors), matrix)
@@ -399,7 +402,8 @@ class Rule:
     def _needed_groups(self) -> Groups:
         return {name: self.groups[name] for name in self.attributes}
 
-    def _read(self, p_y: ArrayLike, p_group: GroupProbabilities | None) -> dict[AttributeKey, FloatArray]:
+    def read_columns(self, p_y: ArrayLike, p_group: GroupProbabilities | None) -> dict[AttributeKey, FloatArray]:
+        """Return the groups' probabilities of each row by attribute, checked, in the order of the rule's groups."""
         p = read_probabilities(p_y, "p_y", shape=(None,))
         groups = self._needed_groups()
         if not groups:

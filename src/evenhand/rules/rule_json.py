@@ -71,24 +71,15 @@ def write(rule: Rule) -> str:
         "criterion": None if rule.criterion is None else rule.criterion.to_dict(),
         "tolerance": rule.tolerance,
         "learned_from": dict(rule.learned_from),
-        "solution": None if rule.solution is None else _solution_to_dict(rule.solution),
+        "solution": None if rule.solution is None else solution_to_dict(rule.solution),
     }
     return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
     """Return the rule that a JSON text describes, or raise :class:`RuleFormatError`."""
-    if not isinstance(text, str):
-        raise RuleFormatError(f"A rule is read from text; got {type(text).__name__}.")
-    if len(text) > LARGEST:
-        raise RuleFormatError(f"This text has {len(text)} characters; a rule has at most {LARGEST}. It is not a rule.")
-    try:
-        data = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
-    except RuleFormatError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise RuleFormatError(f"This is not JSON, or was cut off: {error}.") from None
-    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+    data = load(text)
+    if data.get("format") != FORMAT:
         raise RuleFormatError(f'This JSON is not an evenhand rule: it does not say "format": "{FORMAT}".')
     version = data.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -102,6 +93,23 @@ def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
     except (InputError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
         raise RuleFormatError(f"The rule cannot be read: {reason}") from None
+
+
+def load(text: str) -> Mapping[str, Any]:
+    """Return the JSON object that a text holds; repeated keys, constants such as NaN and other things raise."""
+    if not isinstance(text, str):
+        raise RuleFormatError(f"JSON is read from text; got {type(text).__name__}.")
+    if len(text) > LARGEST:
+        raise RuleFormatError(f"This text has {len(text)} characters; a rule has at most {LARGEST}. It is not a rule.")
+    try:
+        data = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+    except RuleFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise RuleFormatError(f"This is not JSON, or was cut off: {error}.") from None
+    if not isinstance(data, Mapping):
+        raise RuleFormatError("This JSON is not an evenhand rule: it is no object.")
+    return data
 
 
 def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]) -> Rule:
@@ -142,7 +150,7 @@ def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]
         criterion=criterion,
         tolerance=None if data["tolerance"] is None else _number(data["tolerance"]),
         learned_from=dict(data["learned_from"]),
-        solution=None if data["solution"] is None else _solution_from_dict(data["solution"]),
+        solution=None if data["solution"] is None else solution_from_dict(data["solution"]),
     )
     for members in rule.groups.values():
         if len(set(members)) != len(members):
@@ -155,7 +163,8 @@ def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]
     return rule
 
 
-def _solution_to_dict(solution: Solution) -> dict[str, Any]:
+def solution_to_dict(solution: Solution) -> dict[str, Any]:
+    """Return a solution as plain data."""
     data = {key: value for key, value in dataclasses.asdict(solution).items() if key not in _NOT_WRITTEN}
     data["upper_bound"] = _finite(solution.upper_bound)
     for name in _BOUNDS:
@@ -178,7 +187,8 @@ def _bounds_from(pairs: Any) -> tuple[tuple[float, float], ...] | None:
     )
 
 
-def _solution_from_dict(data: Any) -> Solution:
+def solution_from_dict(data: Any) -> Solution:
+    """Return the solution that :func:`solution_to_dict` wrote, or raise :class:`RuleFormatError`."""
     fields = {f.name for f in dataclasses.fields(Solution)} - _NOT_WRITTEN
     if not isinstance(data, Mapping) or set(data) not in (fields, fields - set(_BOUNDS)):
         raise RuleFormatError("The rule's solution does not have the fields of a solution.")

@@ -206,13 +206,22 @@ class Setting:
             )
         shown = tuple(map(float, values + self.system.shift))
         solution = dataclasses.replace(solution, utility=utility, values=shown)
-        rule = dataclasses.replace(self._rule_of(solution.z), tolerance=tolerance)
-        if self.options.safety > 0.0:
-            asked, used = self.system.bounds([tolerance]), (problem.lower[[step]], problem.upper[[step]])
-            solution = dataclasses.replace(solution, asked=_pairs(*asked), used=_pairs(*used))
-            learned_from = {**rule.learned_from, "safety": self.safety.to_dict(tolerance)}
-            rule = dataclasses.replace(rule, learned_from=learned_from)
-        return dataclasses.replace(rule, solution=_bounded(solution, problem))
+        solution = self.with_bounds(solution, problem, tolerance, step)
+        return dataclasses.replace(self.rule_at(solution.z, tolerance), solution=_bounded(solution, problem))
+
+    def rule_at(self, z: Sequence[float] | FloatArray, tolerance: float) -> Rule:
+        """Return the rule z, without a solution."""
+        rule = dataclasses.replace(self._rule_of(z), tolerance=tolerance)
+        if self.options.safety == 0.0:
+            return rule
+        return dataclasses.replace(rule, learned_from={**rule.learned_from, "safety": self.safety.to_dict(tolerance)})
+
+    def with_bounds(self, solution: Solution, problem: Problem, tolerance: float, step: int) -> Solution:
+        """Return a solution with the bounds that were asked for and those that were used, where safety drew them in."""
+        if self.options.safety == 0.0:
+            return solution
+        asked, used = self.system.bounds([tolerance]), (problem.lower[[step]], problem.upper[[step]])
+        return dataclasses.replace(solution, asked=_pairs(*asked), used=_pairs(*used))
 
     def _rule_of(self, z: Sequence[float] | FloatArray) -> Rule:
         return Rule(

@@ -1,0 +1,82 @@
+"""Lots that anyone can draw again: a number in [0, 1) for each key, the same in every language.
+
+A key is a whole number that identifies a person, or a text. The lot is computed with whole numbers below 2^62 alone, so
+that SQL and ONNX can repeat it to the bit: the key is brought below the prime 2^31 - 1, and twice multiplied, shifted
+and raised to the fifth power modulo that prime, each of which is a permutation. Keys that are counted up, or that
+belong to one group, get lots that look like independent ones; whoever knows a key can compute its lot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.arguments import shown
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray, as_column
+from evenhand.rules.events import AttributeKey
+
+PRIME = 2**31 - 1
+HIGH_WORDS = 1_103_515_245
+ROUNDS = ((1_588_635_695, 1_013_904_223), (1_223_106_847, 1_583_458_089))
+SCORE_STEPS = 2.0**30
+
+Keys = NDArray[np.int64]
+
+
+def lots(key: Any, n: int) -> FloatArray:
+    """Return a number in [0, 1) for each key.
+
+    Parameters
+    ----------
+    key : array of shape (n,)
+        Whole numbers that are not negative, or texts. A text stands for the first 60 bits of its MD5.
+    n : int
+        How many there must be.
+
+    Examples
+    --------
+    >>> from evenhand.rules.lots import lots
+    >>> lots([1, 2, 3], 3).round(4).tolist()
+    [0.7963, 0.8503, 0.2109]
+    """
+    return draw(_numbers(as_column(key, "key"), n))
+
+
+def draw(numbers: Keys) -> FloatArray:
+    """Return the lots of whole numbers that are not negative."""
+    mixed = (numbers % PRIME + HIGH_WORDS * (numbers // PRIME % PRIME)) % PRIME
+    for factor, shift in ROUNDS:
+        mixed = (factor * mixed + shift) % PRIME
+        square = mixed * mixed % PRIME
+        mixed = square * square % PRIME * mixed % PRIME
+    drawn: FloatArray = mixed / PRIME
+    return drawn
+
+
+def keys_of_scores(p_y: FloatArray, p_group: Mapping[AttributeKey, FloatArray], names: Sequence[AttributeKey]) -> Keys:
+    """Return a key for each row from its scores, rounded down to parts of 2^-30: equal scores get equal lots."""
+    columns = [p_y, *(column for name in names for column in p_group[name].reshape(len(p_y), -1).T)]
+    key = np.zeros(len(p_y), dtype=np.int64)
+    for column in columns:
+        key = (HIGH_WORDS * key + np.floor(column * SCORE_STEPS).astype(np.int64)) % PRIME
+    return key
+
+
+def _numbers(column: NDArray[Any], n: int) -> Keys:
+    if len(column) != n:
+        raise InputError(f"key has {len(column)} rows, but there are {n} to decide: give one key for each.")
+    if column.dtype.kind in "iu":
+        if len(column) and (int(column.min()) < 0 or int(column.max()) >= 2**62):
+            raise InputError("key must have whole numbers from 0 to 2^62 - 1, or texts.")
+        return column.astype(np.int64)
+    if column.dtype.kind in "US" or (column.dtype == object and all(isinstance(item, str) for item in column)):
+        texts = (str(text).encode() for text in column.tolist())
+        return np.array(
+            [int(hashlib.md5(t, usedforsecurity=False).hexdigest()[:15], 16) for t in texts], dtype=np.int64
+        )
+    raise InputError(f"key must have whole numbers or texts, such as customer numbers; got {shown(column.tolist())}.")
