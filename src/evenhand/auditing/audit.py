@@ -315,7 +315,7 @@ def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> Attribute
     for parity in _PARITIES:
         if labelled or not parity.needs_joint:
             constraints = parity.constraints({name: groups})
-            gaps[_name(parity)] = _System(constraints, {name: cells}, cells, settings).gap
+            gaps[criterion_name(parity)] = _System(constraints, {name: cells}, cells, settings).gap
     return AttributeAudit(
         name=name,
         unknown_rows=int((attribute.codes < 0).sum()),
@@ -460,10 +460,10 @@ def _judge(
         rows = int((everyone if attribute is None else cells[attribute]).rows.sum())
         shortage = system.shortage(tolerance, rows) if outcome == "insufficient evidence" else None
         name = None if attribute is None else shown[attribute]
-        yield Verdict(_name(criterion), name, system.gap, tolerance, outcome, shortage)
+        yield Verdict(criterion_name(criterion), name, system.gap, tolerance, outcome, shortage)
 
 
-def _name(criterion: Criterion) -> str:
+def criterion_name(criterion: Criterion) -> str:
     """Return the criterion's name as one would write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
     options = [getattr(criterion, field.name) for field in fields(criterion)]
