@@ -62,6 +62,7 @@ EXEMPT = {
     "evenhand.InputError": "an exception",
     "evenhand.RuleFormatError": "an exception",
     "evenhand.metrics.GroupRates": "made by group_rates; its methods are called",
+    "evenhand.metrics.GroupTable": "made by group_table; its methods are called",
     "evenhand.search.NoRule": "made by the searches",
     "evenhand.search.Solution": "made by the searches",
     "evenhand.search.Search": "a protocol",
@@ -386,6 +387,25 @@ def _metric_calls() -> dict[str, Call]:
     return found
 
 
+def _tabling() -> dict[str, Any]:
+    rows = _rows()
+    right = {"metrics": {"selection": _share}, "y": rows["y"], "decisions": (rows["p_y"] > 0.5).astype(int)}
+    return {**right, "sensitive_features": rows["group"], "resamples": 3}
+
+
+def _share(y: Any, decisions: Any, sample_weight: Any = None) -> float:
+    return float(np.mean(decisions == 1))
+
+
+def _table_calls() -> dict[str, Call]:
+    table = eh.metrics.group_table(**_tabling())
+    return {
+        "evenhand.metrics.group_table": Call(eh.metrics.group_table, _tabling),
+        "evenhand.metrics.GroupTable.difference": Call(table.difference),
+        "evenhand.metrics.GroupTable.ratio": Call(table.ratio),
+    }
+
+
 def _criterion_calls() -> dict[str, Call]:
     groups = {"groups": {"sex": ("F", "M")}}
     right: dict[str, dict[str, Any]] = {
@@ -546,7 +566,7 @@ def calls() -> Mapping[str, Call]:
         found[f"evenhand.statistics.bounds.{name}"] = Call(bounds(name), _counts)
     for name in ("Certified", "Directions", "Dual", "Lines", "Smoothed"):
         found[f"evenhand.{name}.solve"] = Call(getattr(eh, name)().solve, lambda: dict(solved), left=("problem",))
-    found |= _metric_calls() | _criterion_calls()
+    found |= _metric_calls() | _table_calls() | _criterion_calls()
     return found
 
 
