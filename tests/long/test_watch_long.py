@@ -24,8 +24,8 @@ def test_a_watch_is_wrong_on_at_most_one_stream_in_twenty(stream, capsys):
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_a_violation_is_seen_sooner_the_larger_it_is(stream, capsys):
-    found = {excess: delays(stream, TOLERANCE + excess, 200, looks, 100) for excess, looks in PATIENCE.items()}
-    changed = {excess: delays(stream, TOLERANCE + excess, 200, 5000, 100, change=1000) for excess in PATIENCE}
+    found = {excess: delays(stream, TOLERANCE + excess, 100, looks, 100) for excess, looks in PATIENCE.items()}
+    changed = {excess: delays(stream, TOLERANCE + excess, 100, 5000, 100, change=1000) for excess in PATIENCE}
     with capsys.disabled():
         for excess in PATIENCE:
             print(f"\n{stream.name}, {excess:g} beyond: {found[excess]}; after 100,000 rows without: {changed[excess]}")
