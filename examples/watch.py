@@ -1,4 +1,4 @@
-"""A watch over decisions: sequences since the start and over the last rows, and a change that both see in their time."""
+"""A watch over decisions: since the start and over the last rows, and a change that each sees in its time."""
 
 import altair as alt
 import numpy as np

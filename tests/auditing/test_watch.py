@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import evenhand as eh
+from evenhand.auditing import watch_counts
 from evenhand.auditing.watch_counts import BLOCKS
 from evenhand.errors import WatchFormatError
 from evenhand.statistics.sequences import linear_sequences, restart_share
@@ -268,8 +269,19 @@ def test_options_that_make_no_sense_are_refused():
         eh.Watch(eh.DemographicParity(attribute="age"), 0.05).update([1, 0], {"sex": ["a", "b"]})
     with pytest.raises(eh.InputError, match="groups of 'age'"):
         eh.Watch("dp", 0.05, groups={"age": ["a", "b"]}).update([1, 0], {"sex": ["a", "b"]})
+    watch = eh.Watch("dp", 0.05)
     with pytest.raises(eh.InputError, match="identifier"):
-        eh.Watch("dp", 0.05).update(np.zeros(300, dtype=int), np.arange(300))
+        watch.update(np.zeros(300, dtype=int), np.arange(300))
+    assert watch.update([1, 0], {"sex": ["a", "b"]}) == "undecided"
+
+
+def test_only_so_many_rows_wait_and_the_oldest_are_given_up(monkeypatch):
+    monkeypatch.setattr(watch_counts, "MOST_WAITING", 5)
+    watch, other = eh.Watch("eo", 0.05), eh.Watch("eo", 0.05)
+    watch.update([1, 0] * 4, ["a", "b"] * 4, ids=range(8))
+    assert list(watch._counts.waiting) == [3, 4, 5, 6, 7]
+    other.update([1, 0], ["a", "b"], ids=["x", "y"])
+    assert list((watch + other)._counts.waiting) == [5, 6, 7, "x", "y"]
 
 
 def damaged(data, path, value):

@@ -212,6 +212,7 @@ class Watch:
             members=self.groups,
             crossed=self.criterion.intersections,
         )
+        self._counts.check(batch)
         if self._attributes is None:
             self._begin(tuple(batch.attributes))
         elif set(self._attributes) != set(batch.attributes):

@@ -159,6 +159,17 @@ class Counts:
                 found.setdefault(attribute, []).append(group)
         return {name: tuple(members) for name, members in found.items()}
 
+    def check(self, batch: Batch) -> None:
+        """Raise where a column would have had more values than groups that can be compared with each other."""
+        known = self.groups()
+        for key, a in batch.attributes.items():
+            count = len({*known.get(key, ()), *a.groups})
+            if count > MOST_GROUPS:
+                raise InputError(
+                    f"{str(key)!r} has had {count:,} different values: it looks like a number or an identifier, not"
+                    " like groups. Bin it first, or merge small groups."
+                )
+
     def add(self, batch: Batch, *, keep: bool) -> None:
         """Count rows; with ``keep``, those without a label wait for it if they have an identifier."""
         places = self._places(batch)
@@ -218,18 +229,11 @@ class Counts:
                 mine[place] += theirs
             moved = np.append(place, -1).tolist()
             new.waiting |= {name: (d, *(moved[p] for p in places)) for name, (d, *places) in part.waiting.items()}
+        new._give_up_oldest()
         return new
 
     def _places(self, batch: Batch) -> list[NDArray[np.intp]]:
         """Return the place of each row's cell, for each attribute."""
-        known = self.groups()
-        for key, a in batch.attributes.items():
-            count = len({*known.get(key, ()), *a.groups})
-            if count > MOST_GROUPS:
-                raise InputError(
-                    f"{str(key)!r} has had {count:,} different values: it looks like a number or an identifier, not"
-                    " like groups. Bin it first, or merge small groups."
-                )
         everyone: list[Cell] = [(None, None)] if self.everyone else []
         self.register([*everyone, *((key, group) for key, a in batch.attributes.items() for group in a.groups)])
         places = [
@@ -268,6 +272,9 @@ class Counts:
         assert batch.ids is not None
         columns = [column[rows].tolist() for column in (batch.decided.astype(np.int64), *places)]
         self.waiting |= zip((batch.ids[i] for i in rows.tolist()), zip(*columns, strict=True), strict=True)
+        self._give_up_oldest()
+
+    def _give_up_oldest(self) -> None:
         for name in list(self.waiting)[: max(len(self.waiting) - MOST_WAITING, 0)]:
             del self.waiting[name]
 
