@@ -15,18 +15,23 @@ if TYPE_CHECKING:
 
 def headline(watch: Watch) -> str:
     """Return the state of a watch in one line."""
-    verdicts = watch.verdicts
-    if not verdicts:
+    if not watch.verdicts:
         return "undecided: no rows yet"
-    worst = max(verdicts, key=_excess)
-    beyond = worst.window is not None and worst.window.lower > worst.tolerance >= worst.since_start.lower
-    gap = worst.window if beyond and worst.window is not None else worst.since_start
+    worst, recent = worst_of(watch)
+    gap = worst.window if recent and worst.window is not None else worst.since_start
     where = "" if worst.attribute is None else f" on {short_name(worst.attribute)}"
-    span = "in the window" if beyond else "since the start"
+    span = "in the window" if recent else "since the start"
     return (
         f"{watch.state} since row {watch.since:,} of {watch.rows:,}: {worst.criterion}{where}"
         f" {_shown(gap)} {span}, tolerance {worst.tolerance:g}"
     )
+
+
+def worst_of(watch: Watch) -> tuple[WatchedVerdict, bool]:
+    """Return the verdict that decides the state, and whether it is its window that does."""
+    worst = max(watch.verdicts, key=_excess)
+    window = worst.window
+    return worst, window is not None and window.lower > worst.tolerance >= worst.since_start.lower
 
 
 def lines(watch: Watch) -> Iterable[str]:

@@ -11,7 +11,7 @@ from evenhand.arguments import check_path, check_text, shown
 from evenhand.auditing.findings import Estimate
 from evenhand.auditing.watch import Watch
 from evenhand.auditing.watch_findings import WatchedVerdict
-from evenhand.auditing.watch_text import headline
+from evenhand.auditing.watch_text import worst_of
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, write_text
 from evenhand.report import charts
@@ -70,7 +70,7 @@ def summarize_watch(watch: Watch, title: str = "Watch") -> dict[str, Any]:
         "title": title,
         "state": watch.state,
         "outcome": _OUTCOMES[watch.state],
-        "sentence": headline(watch),
+        "sentence": _sentence(watch),
         "rows": f"{watch.rows:,}",
         "waiting": f"{watch.waiting:,}" if watch.waiting else "",
         "window": None if watch.window is None else f"{watch.window:,}",
@@ -98,6 +98,22 @@ def summarize_watch(watch: Watch, title: str = "Watch") -> dict[str, Any]:
         "changes": [{"rows": f"{rows:,}", "state": state} for rows, state in watch.changes[-50:]],
         "versions": versions("numpy"),
     }
+
+
+def _sentence(watch: Watch) -> str:
+    """Return the state in words, with the gap that decides it."""
+    if not watch.verdicts:
+        return "There are no rows yet."
+    worst, recent = worst_of(watch)
+    gap = worst.window if recent and worst.window is not None else worst.since_start
+    what = words(worst.criterion) + ("" if worst.attribute is None else f" on {worst.attribute}")
+    span = f"in the last {watch.window:,} rows" if recent else "since the start"
+    said = {
+        "violated": f"Since row {watch.since:,} the decisions violate {what}",
+        "holds": f"Since row {watch.since:,} the decisions meet {what}",
+        "undecided": f"Whether the decisions meet {what} is open",
+    }[watch.state]
+    return f"{said}: the gap {span} is {_text(gap)} points, and {tolerance_text(worst.tolerance)} are allowed."
 
 
 def _text(estimate: Estimate) -> str:
