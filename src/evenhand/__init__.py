@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from evenhand import datasets, io, metrics, search
     from evenhand.auditing.audit import audit
     from evenhand.auditing.findings import Audit
+    from evenhand.auditing.watch import Watch
     from evenhand.errors import EvenhandError, EvenhandWarning, InfeasibleError, InputError, RuleFormatError
     from evenhand.estimator.classifier import FairClassifier
     from evenhand.rules.criteria import (
@@ -63,6 +64,7 @@ _HOMES = {
     "SelectionBudget": "rules.criteria",
     "SelectionRatio": "rules.criteria",
     "Smoothed": "search",
+    "Watch": "auditing.watch",
     "audit": "auditing.audit",
     "frontier": "rules.frontier",
     "learn_rule": "rules.learn",
@@ -98,6 +100,7 @@ __all__ = [
     "SelectionBudget",
     "SelectionRatio",
     "Smoothed",
+    "Watch",
     "__version__",
     "audit",
     "datasets",

@@ -95,6 +95,10 @@ class AggregateFormatError(EvenhandError, ValueError):
     """A file is not an aggregate that this version can read."""
 
 
+class WatchFormatError(EvenhandError, ValueError):
+    """A text or file is not a watch that this version can read."""
+
+
 class MissingExtraError(EvenhandError, ImportError):
     """A feature needs a package that is installed by one of evenhand's extras."""
 

@@ -1,4 +1,8 @@
-"""Fairness metrics of decisions: functions with fairlearn's names and numbers, and those of other sources."""
+"""Fairness metrics of decisions: functions with fairlearn's names and numbers, and any metric by group."""
 
+from evenhand.auditing import group_table as _tables
+from evenhand.auditing import metrics as _rates
+from evenhand.auditing.group_table import *  # noqa: F403
 from evenhand.auditing.metrics import *  # noqa: F403
-from evenhand.auditing.metrics import __all__ as __all__
+
+__all__ = [*_rates.__all__, *_tables.__all__]

@@ -42,6 +42,7 @@ MODULES = {
     "evenhand.statistics.intervals": (
         "effective_counts", "newcombe_interval", "rows_needed", "wilson_interval",
     ),
+    "evenhand.statistics.sequences": ("rate_sequence", "restart_share"),
     "evenhand.statistics.bounds": (
         "clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper", "exact_upper_bound",
         "exact_within",
@@ -61,6 +62,7 @@ EXEMPT = {
     "evenhand.InputError": "an exception",
     "evenhand.RuleFormatError": "an exception",
     "evenhand.metrics.GroupRates": "made by group_rates; its methods are called",
+    "evenhand.metrics.GroupTable": "made by group_table; its methods are called",
     "evenhand.search.NoRule": "made by the searches",
     "evenhand.search.Solution": "made by the searches",
     "evenhand.search.Search": "a protocol",
@@ -203,6 +205,18 @@ def _auditing() -> dict[str, Any]:
     return {"y": rows["y"], "decisions_or_scores": rows["p_y"], "sensitive_features": rows["group"]}
 
 
+def _watch(**options: Any) -> eh.Watch:
+    watch = eh.Watch(**{"criterion": "eo", "tolerance": 0.05, **options})
+    watch.update([0, 1, 1, 0], ["0", "1", "0", "1"], [1, 0, None, None], ids=[1, 2, 3, 4])
+    return watch
+
+
+def _watching() -> dict[str, Any]:
+    rows = _rows()
+    decisions = (rows["p_y"] > 0.5).astype(int)
+    return {"decisions": decisions, "groups": rows["group"], "y": rows["y"], "ids": np.arange(100, 160)}
+
+
 # Not n_jobs: what is right for it starts processes.
 OPTIONS = (
     "auxiliary", "criterion", "tolerance", "search", "cv", "ensemble", "recalibrate", "confidence", "costs",
@@ -329,6 +343,8 @@ def _saved(kind: str) -> Path:
     path = folder / kind
     if kind == "fair.skops":
         eh.io.save(_fair(), path)
+    elif kind == "watch.json":
+        _watch().save(path)
     else:
         _aggregate().save(path)
     return path
@@ -371,6 +387,25 @@ def _metric_calls() -> dict[str, Call]:
     return found
 
 
+def _tabling() -> dict[str, Any]:
+    rows = _rows()
+    right = {"metrics": {"selection": _share}, "y": rows["y"], "decisions": (rows["p_y"] > 0.5).astype(int)}
+    return {**right, "sensitive_features": rows["group"], "resamples": 3}
+
+
+def _share(y: Any, decisions: Any, sample_weight: Any = None) -> float:
+    return float(np.mean(decisions == 1))
+
+
+def _table_calls() -> dict[str, Call]:
+    table = eh.metrics.group_table(**_tabling())
+    return {
+        "evenhand.metrics.group_table": Call(eh.metrics.group_table, _tabling),
+        "evenhand.metrics.GroupTable.difference": Call(table.difference),
+        "evenhand.metrics.GroupTable.ratio": Call(table.ratio),
+    }
+
+
 def _criterion_calls() -> dict[str, Call]:
     groups = {"groups": {"sex": ("F", "M")}}
     right: dict[str, dict[str, Any]] = {
@@ -400,6 +435,18 @@ def calls() -> Mapping[str, Call]:
         "evenhand.learn_rule": Call(eh.learn_rule, _learning),
         "evenhand.frontier": Call(eh.frontier, _frontier),
         "evenhand.audit": Call(eh.audit, _auditing),
+        "evenhand.Watch": Call(
+            _watch,
+            lambda: {"criterion": "eo", "tolerance": 0.05},
+            also=("confidence", "window", "groups", "pos_label", "missing"),
+        ),
+        "evenhand.Watch.update": Call(lambda **given: _watch().update(**given), _watching),
+        "evenhand.Watch.add_labels": Call(
+            lambda ids, y: _watch().add_labels(ids, y), lambda: {"ids": [3, 4], "y": [1, 0]}
+        ),
+        "evenhand.Watch.from_json": Call(eh.Watch.from_json, lambda: {"text": _watch().to_json()}),
+        "evenhand.Watch.save": Call(_watch().save, lambda: {"path": "watch.json"}),
+        "evenhand.Watch.load": Call(eh.Watch.load, lambda: {"path": _saved("watch.json")}),
         "evenhand.Frontier.rule_at": Call(eh.frontier(**_frontier()).rule_at, lambda: {"tolerance": 0.2}),
         "evenhand.Intersection": Call(
             lambda first, second: eh.Intersection(first, second), lambda: {"first": "a", "second": "b"}
@@ -479,6 +526,9 @@ def calls() -> Mapping[str, Call]:
         "evenhand.report.write_report": Call(
             _late("evenhand.report", "write_report"), lambda: {"summary": _summary(), "path": "report.html"}
         ),
+        "evenhand.report.write_watch": Call(
+            _late("evenhand.report", "write_watch"), lambda: {"watch": _watch(), "path": "watch.html", "title": "a"}
+        ),
         "evenhand.report.rule_card": Call(
             _late("evenhand.report", "rule_card"),
             lambda: {"rule": rule, **_deciding(), "y": _rows()["y"], "sensitive_features": _rows()["group"]},
@@ -509,11 +559,14 @@ def calls() -> Mapping[str, Call]:
         found[f"evenhand.FairClassifier.{name}"] = Call(_of_fair(name), _predicting, foreign=("X",))
     for name in ("wilson_interval",):
         found[f"evenhand.statistics.intervals.{name}"] = Call(intervals(name), _counts)
+    sequences = functools.partial(_late, "evenhand.statistics.sequences")
+    found["evenhand.statistics.sequences.rate_sequence"] = Call(sequences("rate_sequence"), _counts)
+    found["evenhand.statistics.sequences.restart_share"] = Call(sequences("restart_share"), lambda: {"start": 3})
     for name in ("clopper_pearson_interval", "clopper_pearson_lower", "clopper_pearson_upper"):
         found[f"evenhand.statistics.bounds.{name}"] = Call(bounds(name), _counts)
     for name in ("Certified", "Directions", "Dual", "Lines", "Smoothed"):
         found[f"evenhand.{name}.solve"] = Call(getattr(eh, name)().solve, lambda: dict(solved), left=("problem",))
-    found |= _metric_calls() | _criterion_calls()
+    found |= _metric_calls() | _table_calls() | _criterion_calls()
     return found
 
 

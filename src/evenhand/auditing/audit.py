@@ -12,13 +12,13 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from evenhand.arguments import check_seed, is_number, shown
+from evenhand.arguments import check_seed
 from evenhand.auditing.findings import (
     AttributeAudit,
     Audit,
@@ -29,16 +29,14 @@ from evenhand.auditing.findings import (
     Shortage,
     Verdict,
 )
-from evenhand.auditing.tally import RATES, BoolArray, read_decisions, read_positive, tabulate
+from evenhand.auditing.standards import Standard, StandardAudit, audit_by_standard
+from evenhand.auditing.tally import RATES, BoolArray, read_decided, tabulate
 from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,
     FloatArray,
     Missing,
     SensitiveFeatures,
-    as_column,
-    factorize,
-    read_probabilities,
     read_sensitive,
     read_weights,
 )
@@ -78,7 +76,6 @@ _PARITIES: tuple[Criterion, ...] = (
     EqualizedOdds(),
 )
 _FOUR_FIFTHS = SelectionRatio(0.8)
-_NAMES = ("y", "decisions_or_scores")
 _MANY = 100.0  # so many times the rows stand for a large sample, in which the joint quantile no longer grows
 _MEASURES: dict[Kind, str] = {
     "precision": "precision",
@@ -86,6 +83,38 @@ _MEASURES: dict[Kind, str] = {
     "accuracy": "accuracy",
 }
 _RATE_LABELS = {"selection_rate": None, "true_positive_rate": 1, "false_positive_rate": 0}
+
+
+@overload
+def audit(
+    y: Any,
+    decisions_or_scores: Any,
+    sensitive_features: SensitiveFeatures | None,
+    *,
+    criterion: str | Criterion | None = ...,
+    tolerance: float = ...,
+    confidence: float = ...,
+    threshold: float = ...,
+    pos_label: Hashable = ...,
+    sample_weight: ArrayLike | None = ...,
+    missing: Missing = ...,
+    random_state: int | None = ...,
+    standard: None = ...,
+) -> Audit: ...
+
+
+@overload
+def audit(
+    y: Any,
+    decisions_or_scores: Any,
+    sensitive_features: SensitiveFeatures | None,
+    *,
+    confidence: float = ...,
+    threshold: float = ...,
+    pos_label: Hashable = ...,
+    missing: Missing = ...,
+    standard: str | Standard,
+) -> StandardAudit: ...
 
 
 def audit(
@@ -101,7 +130,8 @@ def audit(
     sample_weight: ArrayLike | None = None,
     missing: Missing = "raise",
     random_state: int | None = 0,
-) -> Audit:
+    standard: str | Standard | None = None,
+) -> Audit | StandardAudit:
     """Audit decisions: rates by group, every gap with its interval, and a verdict for each criterion.
 
     A verdict is "pass" where the interval of the gap lies within the tolerance, "fail" where it lies beyond,
@@ -136,11 +166,14 @@ def audit(
         Whether a row whose group is unknown is an error, or counts for accuracy but for no group.
     random_state : int or None, default=0
         The seed of the bootstrap that widens the intervals of gaps among several groups.
+    standard : {"four-fifths", "nyc-144"}, Standard or None, default=None
+        Make the tables of a rule instead: :class:`~evenhand.auditing.standards.FourFifths` or
+        :class:`~evenhand.auditing.standards.NYC144`, which have options of their own. Neither looks at labels.
 
     Returns
     -------
-    Audit
-        Plain data; printed, a table.
+    Audit or StandardAudit
+        Plain data; printed, tables.
 
     Notes
     -----
@@ -166,6 +199,13 @@ def audit(
     )
     check_tolerance(tolerance)
     check_confidence(confidence)
+    if standard is not None:
+        if criterion is not None or sample_weight is not None:
+            raise InputError("A standard says itself what is compared: leave out criterion and sample_weight.")
+        rows_of = (y, decisions_or_scores, sensitive_features)
+        return audit_by_standard(
+            *rows_of, standard, confidence=confidence, threshold=threshold, pos_label=pos_label, missing=missing
+        )
     judged = None if criterion is None else resolve(criterion)
     positive, decided = read_decided(y, decisions_or_scores, threshold, pos_label)
     attributes = read_sensitive(sensitive_features, len(decided), missing=missing)
@@ -219,26 +259,6 @@ def audit_rows(
 
 def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
     return criterion.parts if isinstance(criterion, Composite) else (criterion,)
-
-
-def read_decided(
-    y: Any, decisions_or_scores: Any, threshold: float, pos_label: Hashable
-) -> tuple[BoolArray | None, BoolArray]:
-    """Return whether each label and each decision is the positive one; scores are compared with the threshold."""
-    if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
-        raise InputError(f"threshold must be between 0 and 1; got {shown(threshold)}.")
-    shape = getattr(decisions_or_scores, "shape", ())
-    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] > 1:
-        read_probabilities(decisions_or_scores, _NAMES[1], shape=(None,))
-    column = as_column(decisions_or_scores, _NAMES[1])
-    if column.dtype == object and len(column) and all(is_number(item) for item in column):
-        column = column.astype(np.float64)
-    if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all():
-        labels = () if y is None else factorize(y, "y")[0]
-        if not all(value in labels for value in np.unique(column).tolist()[:3]):
-            decided = read_probabilities(column, _NAMES[1]) > threshold
-            return (None if y is None else read_positive(y, len(decided), pos_label, _NAMES)[0]), decided
-    return read_decisions(y, column, pos_label, _NAMES)
 
 
 @dataclass(frozen=True)
@@ -330,7 +350,7 @@ def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> Attribute
     for parity in _PARITIES:
         if labelled or not parity.needs_joint:
             constraints = parity.constraints({name: groups})
-            gaps[_name(parity)] = _System(constraints, {name: cells}, cells, settings).gap
+            gaps[criterion_name(parity)] = _System(constraints, {name: cells}, cells, settings).gap
     return AttributeAudit(
         name=name,
         unknown_rows=int((attribute.codes < 0).sum()),
@@ -475,10 +495,10 @@ def _judge(
         rows = int((everyone if attribute is None else cells[attribute]).rows.sum())
         shortage = system.shortage(tolerance, rows) if outcome == "insufficient evidence" else None
         name = None if attribute is None else shown[attribute]
-        yield Verdict(_name(criterion), name, system.gap, tolerance, outcome, shortage)
+        yield Verdict(criterion_name(criterion), name, system.gap, tolerance, outcome, shortage)
 
 
-def _name(criterion: Criterion) -> str:
+def criterion_name(criterion: Criterion) -> str:
     """Return the criterion's name as one would write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
     options = [getattr(criterion, field.name) for field in fields(criterion)]

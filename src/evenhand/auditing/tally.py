@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evenhand.arguments import check_label
+from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, factorize
+from evenhand.inputs import FloatArray, as_column, factorize, read_probabilities
 
 BoolArray = NDArray[np.bool_]
+AUDITED = ("y", "decisions_or_scores")
 
 # rate -> (cells that count, cells it is a share of); a cell is (label, decision), and cells are summed.
 RATES: dict[str, tuple[BoolArray, BoolArray]] = {
@@ -82,6 +83,26 @@ def read_positive(
     if len(codes) != n_rows:
         raise InputError(f"{names[0]} has {len(codes)} rows, but {names[1]} has {n_rows}.")
     return codes == _positive_label(labels, pos_label, names[0]), labels
+
+
+def read_decided(
+    y: Any, decisions_or_scores: Any, threshold: float, pos_label: Hashable
+) -> tuple[BoolArray | None, BoolArray]:
+    """Return whether each label and each decision is the positive one; scores are compared with the threshold."""
+    if not is_number(threshold) or not 0.0 <= threshold <= 1.0:
+        raise InputError(f"threshold must be between 0 and 1; got {shown(threshold)}.")
+    shape = getattr(decisions_or_scores, "shape", ())
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] > 1:
+        read_probabilities(decisions_or_scores, AUDITED[1], shape=(None,))
+    column = as_column(decisions_or_scores, AUDITED[1])
+    if column.dtype == object and len(column) and all(is_number(item) for item in column):
+        column = column.astype(np.float64)
+    if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all():
+        labels = () if y is None else factorize(y, "y")[0]
+        if not all(value in labels for value in np.unique(column).tolist()[:3]):
+            decided = read_probabilities(column, AUDITED[1]) > threshold
+            return (None if y is None else read_positive(y, len(decided), pos_label, AUDITED)[0]), decided
+    return read_decisions(y, column, pos_label, AUDITED)
 
 
 def _read_values(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:

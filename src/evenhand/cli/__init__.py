@@ -30,13 +30,14 @@ _EPILOGUE = (
     "With any command: --config options.toml reads options from a TOML file, with a table for each command,"
     " such as [audit]; --debug shows where an error comes from. Tables are .csv, .parquet or .arrow"
     " (.feather).\n\n"
-    "Exit codes: 0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict (fit: the"
-    " rule widens a gap on the rows of --test), 130 interrupted."
+    "Exit codes: 0 done (audit: pass; watch: holds), 1 the audit fails or what is watched is violated, 2 bad input,"
+    " 3 not enough evidence for a verdict (fit: the rule widens a gap on the rows of --test), 130 interrupted."
 )
 # These modules import nothing heavy at the top: what a command needs, it imports when it runs.
 _COMMANDS = {
     "demo": "demo:demo",
     "audit": "audit:audit",
+    "watch": "watch:watch",
     "fit": "fit:fit",
     "frontier": "frontier:frontier",
     "apply": "apply:apply",
@@ -57,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 done (audit: pass), 1 the audit fails, 2 bad input, 3 not enough evidence for a verdict (fit: the rule
-        widens a gap on the rows of --test), 130 interrupted.
+        0 done (audit: pass; watch: holds), 1 the audit fails or what is watched is violated, 2 bad input, 3 not enough
+        evidence for a verdict (fit: the rule widens a gap on the rows of --test), 130 interrupted.
     """
     tokens = list(sys.argv[1:] if argv is None else argv)
     with interruptible() as claim:

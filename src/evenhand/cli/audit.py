@@ -24,12 +24,15 @@ def audit(
     ignore_missing: bool = False,
     json: bool = False,
     report: Path | None = None,
+    standard: str | None = None,
+    reference: list[str] | None = None,
 ) -> int:
     """Audit the decisions of a table: rates by group with intervals, and a verdict on each criterion.
 
     evenhand audit scores.parquet --label y --score p --sensitive sex --criterion eo --tolerance 0.05
 
-    Exit code 0: every verdict is "pass". 1: one is "fail". 3: none fails, but one has not enough evidence.
+    Exit code 0: every verdict is "pass", or there is none. 1: one is "fail". 3: none fails, but one has not enough
+    evidence.
 
     Parameters
     ----------
@@ -63,6 +66,11 @@ def audit(
         Print JSON instead of a table.
     report
         Write an HTML report to this file.
+    standard
+        Make the tables of a rule instead: four-fifths (29 CFR 1607.4(D)) or nyc-144 (New York City's Local Law 144, of
+        decisions or of scores in any range). Not legal advice.
+    reference
+        With --standard: a group that the others are also compared with, as GROUP or ATTRIBUTE=GROUP.
     """
     from evenhand import tables
     from evenhand.auditing.audit import audit as audit_decisions
@@ -78,6 +86,8 @@ def audit(
         raise InputError("Say which column holds the groups, with --sensitive.")
     named = (label, *sensitive, score, decision, weight)
     table = tables.read_table(file, [name for name in named if name is not None])
+    if standard is None and reference:
+        raise InputError("--reference is for the tables of a --standard.")
     groups = {name: tables.values_of(table, name) for name in sensitive}
     y: Any = None
     positive: Hashable = 1
@@ -88,7 +98,7 @@ def audit(
         judged = tables.numbers_of(table, score)
         if not 0.0 <= threshold <= 1.0:
             raise InputError(f"--threshold must be between 0 and 1; got {threshold!r}.")
-        if not ((judged >= 0.0) & (judged <= 1.0)).all():
+        if standard is None and not ((judged >= 0.0) & (judged <= 1.0)).all():
             raise InputError(f"The column {score!r} must hold probabilities between 0 and 1.")
         decided = judged > threshold
     else:
@@ -98,6 +108,21 @@ def audit(
             positive = tables.value_from_text(pos_label, set(judged.tolist()), f"the column {decision!r}")
     if y is not None and score is not None:
         y, positive = y == positive, True
+    if standard is not None:
+        from evenhand.cli.standard import say_standard
+
+        if criterion or weight or report:
+            raise InputError("--standard says itself what is compared: leave out --criterion, --weight and --report.")
+        return say_standard(
+            (None, judged, groups),
+            standard,
+            reference or [],
+            confidence=confidence,
+            threshold=threshold,
+            pos_label=positive if score is None else 1,
+            missing="ignore" if ignore_missing else "raise",
+            json=json,
+        )
     options: dict[str, Any] = {
         "criterion": combine(criterion, sensitive),
         "tolerance": tolerance,

@@ -18,7 +18,8 @@ COLOURS = tuple(f"var(--g{i})" for i in range(6))
 _MARKS = re.compile(r'<g class="mark-\w+ role-mark ([a-z_]+)_marks"[^>]*>(.*?)</g>', re.DOTALL)
 
 
-def _altair() -> Any:
+def altair() -> Any:
+    """Return the package that draws, or say what to install."""
     return require("The report", "report", "altair", "vl_convert", package="altair and vl-convert-python")
 
 
@@ -102,7 +103,7 @@ def _data(alt: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return two charts over the tolerance: the accuracy, and the gap that is left, with intervals."""
-    alt = _altair()
+    alt = altair()
     steps, base = summary["steps"], summary["base"]
     rows = []
     for step in steps:
@@ -190,7 +191,7 @@ def bias_chart(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     picture = summary["bias"]
     if picture is None:
         return None
-    alt = _altair()
+    alt = altair()
     draw = {"plane": _plane, "histogram": _histogram, "projection": _projection}[picture["kind"]]
     return {"kind": picture["kind"], "svgs": draw(alt, picture, summary["chosen"])}
 
@@ -301,7 +302,7 @@ def calibration_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _reliability(curves: Sequence[Mapping[str, Any]], model: str) -> str:
-    alt = _altair()
+    alt = altair()
     rows = [
         {
             "group": curve["group"],

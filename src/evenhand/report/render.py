@@ -101,7 +101,7 @@ def render_html(summary: Mapping[str, Any]) -> str:
     }
     if not isinstance(summary, Mapping) or not summary.keys() >= KEYS or str(summary["schema"]) != SCHEMA:
         raise InputError(f"summary must be what evenhand.report.summarize returned; got {shown(summary)}.")
-    clean = _without_control_characters(summary)
+    clean = without_control_characters(summary)
     scales = _scales(clean)
     steps = [_changing(clean, step, scales) for step in clean["steps"]]
     still = _changing(clean, None, scales) if not steps else steps[clean["chosen"]]
@@ -142,12 +142,13 @@ def _marked(found: list[dict[str, str]], mark: Any) -> list[dict[str, Any]]:
     return [{**chart, "svg": mark(chart["svg"])} for chart in found]
 
 
-def _without_control_characters(value: Any) -> Any:
+def without_control_characters(value: Any) -> Any:
+    """Return plain data whose texts have no character that a page would obey instead of showing it."""
     if isinstance(value, str):
         return _UNWANTED.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, Mapping):
-        return {_without_control_characters(key): _without_control_characters(item) for key, item in value.items()}
-    return [_without_control_characters(item) for item in value] if isinstance(value, list | tuple) else value
+        return {without_control_characters(key): without_control_characters(item) for key, item in value.items()}
+    return [without_control_characters(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def percent(value: float | None) -> str:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_flag, check_seed, shown
-from evenhand.auditing.audit import audit_rows, read_decided
+from evenhand.auditing.audit import audit_rows
 from evenhand.auditing.findings import AttributeAudit, Audit, Estimate, GroupAudit, Verdict
+from evenhand.auditing.tally import read_decided
 from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,

@@ -63,6 +63,11 @@ class Criterion:
         return Composite(parts=(*_parts(self), *_parts(other)))
 
     @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rates count: positive decisions, unless it speaks of precision, say."""
+        return frozenset(["selection"])
+
+    @property
     def intersections(self) -> tuple[Intersection, ...]:
         """The crossed attributes that this criterion speaks of."""
         return (self.attribute,) if isinstance(self.attribute, Intersection) else ()
@@ -114,6 +119,11 @@ class _Parity(Criterion):
 
     labels: ClassVar[tuple[int | None, ...]] = ()
     kind: ClassVar[Kind] = "selection"
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rates count."""
+        return frozenset([self.kind])
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return one bound for each label and each pair of groups."""
@@ -231,6 +241,11 @@ class _RateBound(Criterion):
             raise InputError(f"{type(self).__name__} knows the rates {list(RATES)!r}; got rate={shown(self.rate)}.")
         if not (is_number(self.level) and 0.0 <= self.level <= 1.0):
             raise InputError(f"{type(self).__name__} needs a {self.side} in [0, 1]; got {shown(self.level)}.")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rate counts."""
+        return frozenset([RATES[self.rate].kind])
 
     @property
     def level(self) -> float:
@@ -398,6 +413,11 @@ class LinearConstraint(Criterion):
         check_linear(self._constraint())
 
     @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rates count."""
+        return frozenset(event.kind for event, _ in self.terms)
+
+    @property
     def needs_joint(self) -> bool:  # type: ignore[override]
         """Whether p(Y, A | x) is needed."""
         return any(event.needs_label for event, _ in self.terms)
@@ -438,6 +458,11 @@ class Composite(Criterion):
         super().__post_init__()
         if not isinstance(self.parts, tuple) or not self.parts or not all(isinstance(p, Criterion) for p in self.parts):
             raise InputError("A composite needs criteria as its parts: write first & second.")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What the parts' rates count."""
+        return frozenset(kind for part in self.parts for kind in part.kinds)
 
     @property
     def needs_joint(self) -> bool:  # type: ignore[override]

@@ -33,7 +33,7 @@ def best_rule(rows: Rows, options: Options, tolerance: float) -> Rule:
 
 def safe_rule(setting: Setting, tolerance: float, found: Rule | None) -> Rule:
     """Return the rule for a tolerance with safety; ``found`` is what a search has found for it already."""
-    if {"precision", "npv"} & setting.system.kinds:
+    if {"precision", "npv"} & setting.options.criterion.kinds:
         plain = _only_answer(_without(setting), tolerance)
         setting, found = dataclasses.replace(setting, reference=setting.decide(plain.z)), None
     warn_of_thin_cells(setting, tolerance)

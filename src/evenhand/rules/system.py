@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evenhand.inputs import FloatArray
 from evenhand.rules.constraints import Constraint, check_linear, sum_text
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import AttributeKey, Event, Groups, Kind, event_names
+from evenhand.rules.events import AttributeKey, Event, Groups, event_names
 
 Shares = Mapping[tuple[AttributeKey | None, Hashable], float]
 
@@ -58,11 +58,6 @@ class System:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.constraints))
-
-    @property
-    def kinds(self) -> set[Kind]:
-        """What the criterion's rates count."""
-        return {event.kind for bound in self.measured for event, _ in bound.terms}
 
     @property
     def plain(self) -> bool:

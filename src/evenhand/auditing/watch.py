@@ -1,0 +1,501 @@
+"""A watch over decisions as they are made: states and sequences that hold however often one looks."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evenhand.arguments import check_choice, check_label, check_path, check_whole, shown
+from evenhand.auditing import watch_file
+from evenhand.auditing.audit import criterion_name
+from evenhand.auditing.findings import Estimate
+from evenhand.auditing.watch_counts import BLOCKS, Counts, read_batch, read_ids, read_late_labels
+from evenhand.auditing.watch_findings import Moment, State, WatchedGap, WatchedVerdict
+from evenhand.auditing.watch_text import lines
+from evenhand.errors import InputError
+from evenhand.files import local_path, write_text
+from evenhand.inputs import FloatArray, Missing, SensitiveFeatures, read_members
+from evenhand.rules.constraints import Constraint
+from evenhand.rules.criteria import Composite, Criterion, check_tolerance, resolve
+from evenhand.rules.events import AttributeKey, Event, display_names
+from evenhand.statistics.intervals import check_confidence
+from evenhand.statistics.sequences import linear_sequences, restart_share
+
+MOST_MOMENTS = 256
+MOST_CHANGES = 1000
+
+
+class Watch:
+    """Watch decisions as they are made, and say whether a criterion holds, at every moment.
+
+    An audit's interval is for one look. A watch may be looked at after every row, and be stopped when it says
+    "violated": over all looks together, it is wrong with probability at most ``1 - confidence``.
+
+    Parameters
+    ----------
+    criterion : str or Criterion
+        What to watch.
+    tolerance : float
+        The largest gap that is allowed, for criteria without a tolerance of their own.
+    confidence : float, default=0.95
+        The probability that all sequences hold at all moments: of all rates, gaps and criteria, since the start and in
+        every window.
+    window : int or None, default=10000
+        Besides the sequence since the start, keep one over the last rows, so many or up to a fifth more, in which a
+        change shows sooner. None keeps the sequence since the start alone, which then has all of the error.
+    groups : sequence, or dict of sequences by attribute, default=None
+        The groups. None takes them as they come; sequences are narrower where the groups are given.
+    pos_label : label, default=1
+        The positive label.
+    missing : {"raise", "ignore"}, default="raise"
+        Whether a row whose group is unknown is an error, or counts for no group.
+
+    Attributes
+    ----------
+    state : {"holds", "violated", "undecided"}
+        "violated": the whole interval of a gap is beyond the tolerance, since the start or in the window. "holds":
+        the whole interval of every gap since the start is within it, and none is beyond it in the window.
+        Otherwise "undecided".
+    since : int
+        The number of rows after which the state began.
+    changes : tuple of (int, str)
+        When the state changed, and to what.
+    rows : int
+        The number of rows so far.
+    waiting : int
+        The number of rows whose label has not arrived.
+    verdicts : tuple of WatchedVerdict
+        One for each criterion and attribute.
+    gaps : tuple of WatchedGap
+        Each bounded combination of rates, such as the difference of every two groups.
+    moments : tuple of Moment
+        Earlier looks, at most 256, evenly spread over the updates.
+
+    Notes
+    -----
+    *The sequences* of the rates are those of :mod:`evenhand.statistics.sequences`: bets on every decision, mixed
+    over fixed stakes, and Ville's inequality. They need nothing but counts. A gap is compared through the sequences
+    of its rates, so that all gaps, of any number of criteria, hold together as soon as the rates do.
+
+    *The error* ``1 - confidence`` is divided once and for all: half for the sequences since the start, half for the
+    windows (all to the former without a window); equally between the attributes; equally between the labels that
+    the criterion conditions on; and equally between the groups that are given, else 1/2, 1/6, 1/12, ... of it to
+    the first, second, third group that is seen. By the union bound all sequences hold together.
+
+    *Windows.* The rows are cut into blocks of a fifth of the window, numbered k = 1, 2, ... At the first row of
+    every block a new sequence of each rate starts, over the rows from there on. The wealth of its bets starts at 1
+    whatever came before, so that it is a martingale given the past, and by Ville's inequality the sequence holds at
+    all later moments except with probability e_k. With e_k = e (1 / log2(k + 1) - 1 / log2(k + 2)), whose sum over
+    all k is e, all of these infinitely many sequences hold together except with probability e. What is shown as the
+    window is the sequence that started five blocks before the present one: one of those that hold.
+
+    *What is assumed.* The mean of the probabilities of the decisions so far is what is covered, for each rate:
+    where rates drift, their average over the rows of the sequence. No independence is assumed. If the groups'
+    shares of the rows drift together with the rates, averages since the start can differ although the rates never
+    did; the window is less prone to that. Rows count among those of a label when the label arrives: whether and
+    when it arrives must not depend on the decision. For the windows of watches that were added, when they are added
+    must not depend on it, either.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import evenhand as eh
+    >>> rng = np.random.default_rng(0)
+    >>> watch = eh.Watch("demographic_parity", tolerance=0.05, groups=["F", "M"])
+    >>> for day in range(20):
+    ...     sex = rng.choice(["F", "M"], 1000)
+    ...     state = watch.update(rng.random(1000) < np.where(sex == "F", 0.3, 0.45), sex)
+    >>> state, watch.since
+    ('violated', 2000)
+    """
+
+    def __init__(
+        self,
+        criterion: str | Criterion,
+        tolerance: float,
+        confidence: float = 0.95,
+        *,
+        window: int | None = 10_000,
+        groups: Mapping[Any, Sequence[Hashable]] | Sequence[Hashable] | None = None,
+        pos_label: Hashable = 1,
+        missing: Missing = "raise",
+    ) -> None:
+        self.criterion = resolve(criterion)
+        if self.criterion.kinds != {"selection"}:
+            raise InputError(
+                "A watch follows rates of positive decisions, among everyone or among the rows of one label; this"
+                f" criterion speaks of {', '.join(sorted(self.criterion.kinds - {'selection'}))}: audit it instead."
+            )
+        self.tolerance = check_tolerance(tolerance)
+        self.confidence = check_confidence(confidence)
+        self.window = None if window is None else check_whole(window, "window", at_least=BLOCKS)
+        self.groups = _read_groups(groups)
+        self.pos_label = check_label(pos_label)
+        self.missing: Missing = (
+            "raise" if check_choice(missing, "missing", ("raise", "ignore")) == "raise" else "ignore"
+        )
+        self.changes: tuple[tuple[int, State], ...] = ((0, "undecided"),)
+        self._counts = Counts(None if self.window is None else -(-self.window // BLOCKS))
+        self._attributes: tuple[AttributeKey, ...] | None = None
+        self._began: dict[tuple[str, str | None], tuple[State, int]] = {}
+        self._moments: list[Moment] = []
+        self._updates, self._stride = 0, 1
+        self._written: _System | None = None
+
+    @property
+    def state(self) -> State:
+        """What is known now."""
+        return self.changes[-1][1]
+
+    @property
+    def since(self) -> int:
+        """The number of rows after which the state began."""
+        return self.changes[-1][0]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows so far."""
+        return self._counts.rows
+
+    @property
+    def waiting(self) -> int:
+        """The number of rows whose label has not arrived."""
+        return len(self._counts.waiting)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """Earlier looks, evenly spread over the updates."""
+        return tuple(self._moments)
+
+    def update(
+        self,
+        decisions: ArrayLike,
+        groups: SensitiveFeatures,
+        y: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> State:
+        """Count rows, one or many, and return the state.
+
+        Parameters
+        ----------
+        decisions : array-like
+            The decisions: booleans, 0 and 1, or the two labels.
+        groups : array-like, Series, frame or dict of columns
+            Each row's group, as the sensitive features of :func:`evenhand.audit`.
+        y : array-like, default=None
+            The labels, missing (None or NaN) where they have not arrived.
+        ids : array-like, default=None
+            Text or whole numbers that identify the rows. A row without a label then waits for it. If its identifier
+            comes again with a label, here or in :meth:`add_labels`, it is counted among the rows of that label. At
+            most a million rows wait; the oldest are given up.
+
+        Returns
+        -------
+        {"holds", "violated", "undecided"}
+        """
+        batch = read_batch(
+            decisions,
+            groups,
+            y,
+            ids,
+            pos_label=self.pos_label,
+            missing=self.missing,
+            members=self.groups,
+            crossed=self.criterion.intersections,
+        )
+        self._counts.check(batch)
+        if self._attributes is None:
+            self._begin(tuple(batch.attributes))
+        elif set(self._attributes) != set(batch.attributes):
+            known, got = (list(map(str, names)) for names in (self._attributes, batch.attributes))
+            raise InputError(f"groups has the attributes {got!r}, and this watch counts {known!r}.")
+        ordered = {key: batch.attributes[key] for key in self._attributes or ()}
+        self._counts.add(dataclasses.replace(batch, attributes=ordered), keep=self.criterion.needs_joint)
+        return self._look()
+
+    def add_labels(self, ids: ArrayLike, y: ArrayLike) -> State:
+        """Take labels that have arrived for rows that wait for them, and return the state.
+
+        Parameters
+        ----------
+        ids : array-like
+            The identifiers that the rows had in :meth:`update`. Those that no row waits under are left out.
+        y : array-like
+            The labels; those that are missing are left out.
+        """
+        names = read_ids(ids, np.size(np.asarray(ids, dtype=object)))
+        labels = read_late_labels(y, len(names), self.pos_label)
+        known = [place for place, name in enumerate(names) if name in self._counts.waiting]
+        self._counts.arrive([names[place] for place in known], labels[known])
+        return self._look()
+
+    @property
+    def verdicts(self) -> tuple[WatchedVerdict, ...]:
+        """One for each criterion and attribute."""
+        if self._attributes is None:
+            return ()
+        system = self._system()
+        start, window = self._sequences(system)
+        names = display_names(self._attributes)
+        found = []
+        for planned, part in zip(system.planned, system.parts, strict=True):
+            key = criterion_name(planned.criterion), None if planned.attribute is None else names[planned.attribute]
+            gap = start.distance(system.bounds, part)
+            recent = None if window is None else window.distance(system.bounds, part)
+            tolerance = self._tolerance(planned.example)
+            state: State = "holds" if gap.upper <= tolerance else "undecided"
+            if max(gap.lower, 0.0 if recent is None else recent.lower) > tolerance:
+                state = "violated"
+            before, since = self._began.get(key, ("undecided", 0))
+            found.append(WatchedVerdict(*key, gap, recent, tolerance, state, since if before == state else self.rows))
+        return tuple(found)
+
+    @property
+    def gaps(self) -> tuple[WatchedGap, ...]:
+        """Each bounded combination of rates."""
+        if self._attributes is None:
+            return ()
+        system = self._system()
+        start, window = self._sequences(system)
+        return tuple(
+            WatchedGap(b.name, start.estimate(k), None if window is None else window.estimate(k), self._tolerance(b))
+            for k, b in enumerate(system.bounds)
+        )
+
+    def __add__(self, other: object) -> Watch:
+        """Return a watch over the rows of both, as of two sites that are watched at the same time.
+
+        Counts add; the last blocks of the two windows are put side by side. What the state was before is not kept.
+        """
+        if not isinstance(other, Watch):
+            return NotImplemented
+        for name in ("criterion", "tolerance", "confidence", "window", "groups", "pos_label", "missing"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise InputError(f"These watches cannot be added: one has {name}={shown(mine)}, one {shown(theirs)}.")
+        begun = {frozenset(watch._attributes) for watch in (self, other) if watch._attributes is not None}
+        if len(begun) > 1:
+            raise InputError("These watches cannot be added: they count different attributes.")
+        new = self._empty()
+        new._attributes = other._attributes if self._attributes is None else self._attributes
+        new._counts = self._counts + other._counts
+        if new._attributes is not None:
+            new._look()
+        return new
+
+    def to_json(self) -> str:
+        """Return the watch as JSON text, from which :meth:`from_json` goes on as if there had been no pause."""
+        return watch_file.write(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the watch that a JSON text describes, or raise :class:`~evenhand.errors.WatchFormatError`."""
+        return watch_file.read(text, cls)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the watch to a JSON file, which appears whole or not at all."""
+        check_path(path)
+        write_text(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the watch that a file holds; reading it executes nothing."""
+        check_path(path)
+        return cls.from_json(watch_file.text_of(local_path(path)))
+
+    def __str__(self) -> str:
+        return "\n".join(lines(self))
+
+    __repr__ = __str__
+
+    def _empty(self) -> Self:
+        options = {name: getattr(self, name) for name in ("window", "groups", "pos_label", "missing")}
+        return type(self)(self.criterion, self.tolerance, self.confidence, **options)
+
+    def _begin(self, keys: tuple[AttributeKey, ...]) -> None:
+        """Take the attributes of the first rows as those to watch."""
+        plain = [key for key in keys if isinstance(key, str)]
+        if isinstance(self.groups, dict) and (stray := [name for name in self.groups if name not in plain]):
+            raise InputError(f"The watch was given groups of {stray[0]!r}, and the rows have {plain!r}.")
+        self._counts.everyone = any(planned.attribute is None for planned in _plan(self.criterion, keys))
+        self._attributes = keys
+        self._counts.register([(key, group) for key in plain for group in self._given(key) or ()])
+
+    def _given(self, key: AttributeKey) -> tuple[Hashable, ...] | None:
+        """Return the groups that were given for an attribute; those of a crossed one are taken as they come."""
+        if not isinstance(key, str):
+            return None
+        return self.groups.get(key) if isinstance(self.groups, dict) else self.groups
+
+    def _look(self) -> State:
+        """Judge the counts as they are, and remember what changed."""
+        verdicts = self.verdicts
+        self._began = {(v.criterion, v.attribute): (v.state, v.since) for v in verdicts}
+        states = {verdict.state for verdict in verdicts}
+        state: State = "violated" if "violated" in states else "holds" if states == {"holds"} else "undecided"
+        if state != self.state:
+            self.changes = (*self.changes, (self.rows, state))[-MOST_CHANGES:]
+        if self._updates % self._stride == 0:
+            self._moments.append(Moment(self.rows, tuple((v.since_start, v.window) for v in verdicts)))
+        self._updates += 1
+        if len(self._moments) > MOST_MOMENTS:
+            self._moments = self._moments[::2]
+            self._stride *= 2
+        return state
+
+    def _tolerance(self, bound: Constraint) -> float:
+        return self.tolerance if bound.tolerance is None else bound.tolerance
+
+    def _system(self) -> _System:
+        """Return the criterion written out for the groups that were seen so far."""
+        assert self._attributes is not None
+        if self._written is None or self._written.cells != len(self._counts.cells):
+            groups = self._counts.groups()
+            given = frozenset(key for key in groups if self._given(key) is not None)
+            self._written = _System.of(_plan(self.criterion, self._attributes), groups, given, len(self._counts.cells))
+        return self._written
+
+    def _sequences(self, system: _System) -> tuple[_Sequences, _Sequences | None]:
+        """Return the sequences of combinations of rates: since the start, and in the window."""
+        start, window = self._counts.of(system.events)
+        error = 1.0 - self.confidence
+        if self.window is None:
+            return _Sequences.of(system.matrix, start, error * system.shares), None
+        later = float(restart_share(self._counts.start))
+        first = _Sequences.of(system.matrix, start, error / 2.0 * system.shares)
+        return first, _Sequences.of(system.matrix, window, error / 2.0 * later * system.shares)
+
+
+_UNKNOWN = Estimate(None, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A part of the criterion on one attribute, which has a verdict; the labels that it conditions on."""
+
+    criterion: Criterion
+    attribute: AttributeKey | None
+    labels: frozenset[int | None]
+    example: Constraint
+
+
+def _plan(criterion: Criterion, attributes: Sequence[AttributeKey]) -> list[_Planned]:
+    """Return what will have a verdict, whatever the groups are."""
+    found = []
+    for part in criterion.parts if isinstance(criterion, Composite) else (criterion,):
+        by_attribute: dict[AttributeKey | None, list[Constraint]] = {}
+        for bound in part.constraints(dict.fromkeys(attributes, ("a", "b"))):
+            by_attribute.setdefault(bound.terms[0][0].attribute, []).append(bound)
+        for attribute, bounds in by_attribute.items():
+            labels = frozenset(event.label for bound in bounds for event, _ in bound.terms)
+            found.append(_Planned(part, attribute, labels, bounds[0]))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _System:
+    """What is planned, written out for given groups: bounds, their events, and each event's share of the error.
+
+    ``parts`` says which bounds belong to which verdict: none while an attribute has fewer than two groups.
+    """
+
+    cells: int
+    planned: tuple[_Planned, ...]
+    parts: tuple[slice, ...]
+    bounds: tuple[Constraint, ...]
+    events: tuple[Event, ...]
+    matrix: FloatArray
+    shares: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        planned: Sequence[_Planned],
+        groups: Mapping[AttributeKey, tuple[Hashable, ...]],
+        given: frozenset[AttributeKey],
+        cells: int,
+    ) -> _System:
+        """Write out what is planned; ``given`` are the attributes whose groups were known from the start."""
+        ready = {key: members for key, members in groups.items() if len(members) > 1}
+        bounds: list[Constraint] = []
+        parts = []
+        for part in planned:
+            before = len(bounds)
+            if part.attribute is None or part.attribute in ready:
+                written = part.criterion.constraints(ready)
+                bounds += [bound for bound in written if bound.terms[0][0].attribute == part.attribute]
+            parts.append(slice(before, len(bounds)))
+        events = tuple(dict.fromkeys(event for bound in bounds for event, _ in bound.terms))
+        position = {event: place for place, event in enumerate(events)}
+        matrix = np.zeros((len(bounds), len(events)))
+        for row, bound in zip(matrix, bounds, strict=True):
+            for event, coefficient in bound.terms:
+                row[position[event]] += coefficient
+        labels: dict[AttributeKey | None, frozenset[int | None]] = {}
+        for part in planned:
+            labels[part.attribute] = labels.get(part.attribute, frozenset()) | part.labels
+        shares = np.array(
+            [_group_share(event, groups, given) / (len(labels) * len(labels[event.attribute])) for event in events]
+        )
+        return cls(cells, tuple(planned), tuple(parts), tuple(bounds), events, matrix, shares)
+
+
+def _group_share(
+    event: Event, groups: Mapping[AttributeKey, tuple[Hashable, ...]], given: frozenset[AttributeKey]
+) -> float:
+    """Return the share that an event's group has of what its attribute has."""
+    if event.attribute is None:
+        return 1.0
+    members = groups[event.attribute]
+    if event.attribute in given:
+        return 1.0 / len(members)
+    place = members.index(event.group) + 1
+    return 1.0 / (place * (place + 1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sequences:
+    """Combinations of rates at one moment: values (NaN where a rate has no rows) and ends."""
+
+    values: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    @classmethod
+    def of(cls, matrix: FloatArray, counts: FloatArray, errors: FloatArray) -> _Sequences:
+        """Return them from rows and positive decisions, of shape (2, rates)."""
+        trials, successes = counts
+        values, lower, upper = linear_sequences(matrix, successes, trials, errors)
+        return cls(np.where(np.abs(matrix) @ (trials == 0.0) > 0.0, np.nan, values), lower, upper)
+
+    def estimate(self, place: int) -> Estimate:
+        """Return one combination."""
+        value = float(self.values[place])
+        return Estimate(None if np.isnan(value) else value, float(self.lower[place]), float(self.upper[place]))
+
+    def distance(self, bounds: Sequence[Constraint], part: slice) -> Estimate:
+        """Return how far the farthest combination of a part is outside its bounds."""
+        if part.start == part.stop:
+            return _UNKNOWN
+        floor, ceiling = (np.array([getattr(b, end) for b in bounds[part]]) for end in ("lower", "upper"))
+        values, lower, upper = self.values[part], self.lower[part], self.upper[part]
+        outside = np.maximum(np.maximum(floor - values, values - ceiling), 0.0)
+        known = outside[~np.isnan(outside)]
+        least = np.maximum(floor - upper, lower - ceiling).max()
+        most = np.maximum(floor - lower, upper - ceiling).max()
+        return Estimate(float(known.max()) if known.size else None, max(float(least), 0.0), max(float(most), 0.0))
+
+
+def _read_groups(groups: Any) -> dict[str, tuple[Hashable, ...]] | tuple[Hashable, ...] | None:
+    if groups is None:
+        return None
+    if not isinstance(groups, Mapping):
+        return read_members(groups, "groups")
+    return {str(name): read_members(members, f"groups of {name!r}") for name, members in groups.items()}

@@ -1,0 +1,299 @@
+"""What a watch counts: decisions by group and label, since the start and in the last blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.auditing.tally import BoolArray, read_decisions
+from evenhand.errors import InputError
+from evenhand.inputs import (
+    MOST_GROUPS,
+    Attribute,
+    Missing,
+    SensitiveFeatures,
+    as_column,
+    as_list,
+    cross_attributes,
+    factorize,
+    read_sensitive,
+)
+from evenhand.plausibility import check_same_index
+from evenhand.rules.events import AttributeKey, Event, Intersection
+
+# A group of an attribute; (None, None) is everyone.
+Cell = tuple[AttributeKey | None, Hashable]
+Identifier = str | int
+IntArray = NDArray[np.int64]
+BLOCKS = 5
+MOST_WAITING = 1_000_000
+_SLOTS = {None: 0, 0: 1, 1: 2}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows as they were read: decisions, labels (-1 where not known) and groups by attribute."""
+
+    decided: BoolArray
+    labels: IntArray
+    attributes: dict[AttributeKey, Attribute]
+    ids: list[Identifier] | None
+
+    def __len__(self) -> int:
+        return len(self.decided)
+
+
+def read_batch(
+    decisions: Any,
+    groups: SensitiveFeatures,
+    y: Any,
+    ids: Any,
+    *,
+    pos_label: Hashable,
+    missing: Missing,
+    members: Mapping[Any, Sequence[Hashable]] | Sequence[Hashable] | None,
+    crossed: Sequence[Intersection],
+) -> Batch:
+    """Return the rows that a caller of ``update`` passes."""
+    check_same_index({"decisions": decisions, "groups": groups, "y": y, "ids": ids})
+    decisions, y, ids = _one_as_list(decisions), _one_as_list(y), _one_as_list(ids)
+    if isinstance(groups, Mapping):
+        groups = {name: _one_as_list(column) for name, column in groups.items()}
+    else:
+        groups = _one_as_list(groups)
+    column = as_column(decisions, "decisions")
+    if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all() and pos_label not in column:
+        raise InputError("decisions must be decisions, such as 0 and 1: scores become decisions by a threshold.")
+    _, decided = read_decisions(None, column, pos_label, ("y", "decisions"))
+    attributes = read_sensitive(groups, len(decided), missing=missing, groups=members, any_number=True)
+    for key in crossed:
+        attributes[key] = cross_attributes(attributes, key)
+    labels = np.full(len(decided), -1) if y is None else read_late_labels(y, len(decided), pos_label)
+    return Batch(decided, labels, attributes, None if ids is None else read_ids(ids, len(decided)))
+
+
+def _one_as_list(value: Any) -> Any:
+    """Return a list of what is one NumPy value, and anything else as it is."""
+    return [value.item()] if isinstance(value, np.generic) else value
+
+
+def read_late_labels(y: Any, n_rows: int, pos_label: Hashable) -> IntArray:
+    """Return 1 for the positive label, 0 for the other, -1 where the label has not arrived."""
+    values, codes = factorize(y, "y")
+    if len(codes) != n_rows:
+        raise InputError(f"y has {len(codes)} rows, but there are {n_rows} to which it belongs.")
+    if len(values) > 2 or (len(values) == 2 and pos_label not in values):
+        raise InputError(
+            f"y must have two values, one of them pos_label={pos_label!r}, and missing ones where the label has not"
+            f" arrived; it has {list(values)[:6]!r}."
+        )
+    positive = values.index(pos_label) if pos_label in values else -2
+    return np.where(codes < 0, -1, codes == positive)
+
+
+def read_ids(ids: Any, n_rows: int) -> list[Identifier]:
+    """Return the identifiers of rows: text or whole numbers, none twice."""
+    found = as_list(ids, "ids")
+    if len(found) != n_rows:
+        raise InputError(f"ids has {len(found)} rows, but there are {n_rows} to which it belongs.")
+    for value in found:
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise InputError(f"ids must be text or whole numbers, none missing; got {value!r}.")
+    if len(set(found)) < len(found):
+        raise InputError("ids repeats an identifier: each row needs its own.")
+    return found
+
+
+@dataclass(eq=False)
+class Counts:
+    """How many rows, and how many positive decisions, each cell has had.
+
+    Attributes
+    ----------
+    size : int or None
+        The rows of a block; None without a window.
+    everyone : bool
+        Whether all rows together are a cell, too.
+    cells : dict
+        The place of each cell in the arrays, in the order in which they were first seen.
+    total : array of shape (cells, 3, 2)
+        Since the start: rows and positive decisions, among all rows, those of negative and those of positive label.
+    blocks : list of arrays
+        The same of the last blocks; the last one is being filled.
+    number : int
+        The number of the last block, from 1.
+    filled : int
+        The rows that have been counted in it.
+    rows : int
+        The rows since the start.
+    waiting : dict
+        Rows whose label has not arrived: by identifier, the decision and the places of their cells.
+    """
+
+    size: int | None
+    everyone: bool = False
+    cells: dict[Cell, int] = field(default_factory=dict)
+    total: IntArray = field(default_factory=lambda: np.zeros((0, 3, 2), dtype=np.int64))
+    blocks: list[IntArray] = field(default_factory=lambda: [np.zeros((0, 3, 2), dtype=np.int64)])
+    number: int = 1
+    filled: int = 0
+    rows: int = 0
+    waiting: dict[Identifier, tuple[int, ...]] = field(default_factory=dict)
+
+    def register(self, cells: Sequence[Cell]) -> None:
+        """Make places for cells that have none."""
+        for cell in cells:
+            self.cells.setdefault(cell, len(self.cells))
+        self.total = _grown(self.total, len(self.cells))
+        self.blocks = [_grown(block, len(self.cells)) for block in self.blocks]
+
+    def groups(self) -> dict[AttributeKey, tuple[Hashable, ...]]:
+        """Return each attribute's groups, in the order in which they were first seen."""
+        found: dict[AttributeKey, list[Hashable]] = {}
+        for attribute, group in self.cells:
+            if attribute is not None:
+                found.setdefault(attribute, []).append(group)
+        return {name: tuple(members) for name, members in found.items()}
+
+    def check(self, batch: Batch) -> None:
+        """Raise where a column would have had more values than groups that can be compared with each other."""
+        known = self.groups()
+        for key, a in batch.attributes.items():
+            count = len({*known.get(key, ()), *a.groups})
+            if count > MOST_GROUPS:
+                raise InputError(
+                    f"{str(key)!r} has had {count:,} different values: it looks like a number or an identifier, not"
+                    " like groups. Bin it first, or merge small groups."
+                )
+
+    def add(self, batch: Batch, *, keep: bool) -> None:
+        """Count rows; with ``keep``, those without a label wait for it if they have an identifier."""
+        places = self._places(batch)
+        fresh = np.ones(len(batch), dtype=bool)
+        late: list[int] = []
+        if batch.ids is not None and self.waiting:
+            fresh = np.fromiter((name not in self.waiting for name in batch.ids), bool, len(batch))
+            late = np.flatnonzero(~fresh & (batch.labels >= 0)).tolist()
+        if fresh.all():
+            self._count(places, batch.decided, batch.labels)
+        else:
+            self._count([p[fresh] for p in places], batch.decided[fresh], batch.labels[fresh])
+        if batch.ids is not None:
+            self.arrive([batch.ids[i] for i in late], batch.labels[late])
+            if keep:
+                self._wait(batch, places, np.flatnonzero(fresh & (batch.labels < 0)))
+
+    def arrive(self, ids: Sequence[Identifier], labels: IntArray) -> int:
+        """Count rows whose labels have arrived; return how many of them had been waiting."""
+        found = [(self.waiting[name], label) for name, label in zip(ids, labels.tolist(), strict=True) if label >= 0]
+        for name, label in zip(ids, labels.tolist(), strict=True):
+            if label >= 0:
+                del self.waiting[name]
+        if found:
+            decided, *places = np.array([entry for entry, _ in found], dtype=np.int64).T
+            known = np.array([label for _, label in found])
+            for counts in self._open():
+                for place in places:
+                    _count_labels(counts, place, decided, known)
+        return len(found)
+
+    def of(self, events: Sequence[Event]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return rows and positive decisions of some events: since the start, and in the window."""
+        place = [self.cells[event.attribute, event.group] for event in events]
+        slot = [_SLOTS[event.label] for event in events]
+        window = np.sum(self.blocks, axis=0)
+        return tuple(counts[place, slot].astype(np.float64).T for counts in (self.total, window))  # type: ignore[return-value]
+
+    @property
+    def start(self) -> int:
+        """The number of the block at which the window starts."""
+        return self.number - len(self.blocks) + 1
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return what both have counted; the last blocks of the two are put side by side."""
+        if both := self.waiting.keys() & other.waiting.keys():
+            raise InputError(f"Both watches have a row {sorted(map(str, both))[0]!r} that waits for its label.")
+        new = Counts(self.size, self.everyone or other.everyone)
+        new.register([*self.cells, *other.cells])
+        new.blocks = [np.zeros_like(new.total) for _ in range(max(len(self.blocks), len(other.blocks)))]
+        new.number = self.number + other.number
+        new.filled, new.rows = self.filled + other.filled, self.rows + other.rows
+        for part in (self, other):
+            place = np.array([new.cells[cell] for cell in part.cells], dtype=np.intp)
+            new.total[place] += part.total
+            for mine, theirs in zip(reversed(new.blocks), reversed(part.blocks), strict=False):
+                mine[place] += theirs
+            moved = np.append(place, -1).tolist()
+            new.waiting |= {name: (d, *(moved[p] for p in places)) for name, (d, *places) in part.waiting.items()}
+        new._give_up_oldest()
+        return new
+
+    def _places(self, batch: Batch) -> list[NDArray[np.intp]]:
+        """Return the place of each row's cell, for each attribute."""
+        everyone: list[Cell] = [(None, None)] if self.everyone else []
+        self.register([*everyone, *((key, group) for key, a in batch.attributes.items() for group in a.groups)])
+        places = [
+            np.array([*(self.cells[key, group] for group in a.groups), -1], dtype=np.intp)[a.codes]
+            for key, a in batch.attributes.items()
+        ]
+        if self.everyone:
+            places.append(np.full(len(batch), self.cells[None, None]))
+        return places
+
+    def _count(self, places: list[NDArray[np.intp]], decided: BoolArray, labels: IntArray) -> None:
+        begin, labelled = 0, bool((labels >= 0).any())
+        while begin < len(decided):
+            if self.size is not None and self.filled >= self.size:
+                self._next_block()
+            room = len(decided) if self.size is None else self.size - self.filled
+            part = slice(begin, begin + room)
+            for counts in self._open():
+                for place in places:
+                    _count_rows(counts, place[part], decided[part])
+                    if labelled:
+                        _count_labels(counts, place[part], decided[part], labels[part])
+            self.filled += len(decided[part])
+            self.rows += len(decided[part])
+            begin += room
+
+    def _open(self) -> list[IntArray]:
+        return [self.total] if self.size is None else [self.total, self.blocks[-1]]
+
+    def _next_block(self) -> None:
+        self.blocks = [*self.blocks, np.zeros_like(self.total)][-BLOCKS - 1 :]
+        self.number += 1
+        self.filled = 0
+
+    def _wait(self, batch: Batch, places: list[NDArray[np.intp]], rows: NDArray[np.intp]) -> None:
+        assert batch.ids is not None
+        columns = [column[rows].tolist() for column in (batch.decided.astype(np.int64), *places)]
+        self.waiting |= zip((batch.ids[i] for i in rows.tolist()), zip(*columns, strict=True), strict=True)
+        self._give_up_oldest()
+
+    def _give_up_oldest(self) -> None:
+        for name in list(self.waiting)[: max(len(self.waiting) - MOST_WAITING, 0)]:
+            del self.waiting[name]
+
+
+def _grown(counts: IntArray, size: int) -> IntArray:
+    if len(counts) == size:
+        return counts
+    return np.concatenate([counts, np.zeros((size - len(counts), 3, 2), dtype=np.int64)])
+
+
+def _count_rows(counts: IntArray, place: NDArray[Any], decided: NDArray[Any]) -> None:
+    found = np.bincount(2 * (place + 1) + decided, minlength=2 * len(counts) + 2)[2:].reshape(-1, 2)
+    counts[:, 0, 0] += found.sum(axis=1)
+    counts[:, 0, 1] += found[:, 1]
+
+
+def _count_labels(counts: IntArray, place: NDArray[Any], decided: NDArray[Any], labels: NDArray[Any]) -> None:
+    """Count the rows whose label is known; those of unknown group, at -1, are left out."""
+    index = 6 * (place + 1) + 2 * (labels + 1) + decided
+    found = np.bincount(index, minlength=6 * len(counts) + 6)[6:].reshape(-1, 3, 2)[:, 1:]
+    counts[:, 1:, 0] += found.sum(axis=2)
+    counts[:, 1:, 1] += found[:, :, 1]

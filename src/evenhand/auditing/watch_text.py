@@ -1,0 +1,62 @@
+"""A watch as text: it is laid out here, and nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from evenhand.text import short_name, table_text
+
+if TYPE_CHECKING:
+    from evenhand.auditing.findings import Estimate
+    from evenhand.auditing.watch import Watch
+    from evenhand.auditing.watch_findings import WatchedVerdict
+
+
+def headline(watch: Watch) -> str:
+    """Return the state of a watch in one line."""
+    if not watch.verdicts:
+        return "undecided: no rows yet"
+    worst, recent = worst_of(watch)
+    gap = worst.window if recent and worst.window is not None else worst.since_start
+    where = "" if worst.attribute is None else f" on {short_name(worst.attribute)}"
+    span = "in the window" if recent else "since the start"
+    return (
+        f"{watch.state} since row {watch.since:,} of {watch.rows:,}: {worst.criterion}{where}"
+        f" {_shown(gap)} {span}, tolerance {worst.tolerance:g}"
+    )
+
+
+def worst_of(watch: Watch) -> tuple[WatchedVerdict, bool]:
+    """Return the verdict that decides the state, and whether it is its window that does."""
+    worst = max(watch.verdicts, key=_excess)
+    window = worst.window
+    return worst, window is not None and window.lower > worst.tolerance >= worst.since_start.lower
+
+
+def lines(watch: Watch) -> Iterable[str]:
+    """Return the watch's table, line by line."""
+    yield f"Watch of {watch.rows:,} rows, confidence {watch.confidence:.4g} at all moments"
+    waits = f"; {watch.waiting:,} rows wait for their label" if watch.waiting else ""
+    yield f"{watch.state} since row {watch.since:,}{waits}"
+    rows = []
+    for v in watch.verdicts:
+        where = "" if v.attribute is None else short_name(v.attribute)
+        window = [] if watch.window is None else ["" if v.window is None else _shown(v.window)]
+        rows.append([v.criterion, where, _shown(v.since_start), *window, f"{v.tolerance:g}", v.state, f"{v.since:,}"])
+    if rows:
+        recent = [] if watch.window is None else [f"gap, last {watch.window:,} rows"]
+        heads = ["criterion", "attribute", "gap since the start", *recent, "at most", "state", "since row"]
+        yield from table_text(heads, rows, names=2).splitlines()
+
+
+def _excess(verdict: WatchedVerdict) -> tuple[float, float]:
+    """Return by how much a verdict is certain to be violated, then by how much it seems to be."""
+    lowest = max(verdict.since_start.lower, 0.0 if verdict.window is None else verdict.window.lower)
+    return lowest - verdict.tolerance, verdict.since_start.upper - verdict.tolerance
+
+
+def _shown(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "no rows"
+    return f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
