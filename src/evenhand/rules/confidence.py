@@ -20,25 +20,38 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 from sklearn.utils import check_random_state
 
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.certify import Claim, claims, fixed_sequence, may_overlap, shortfall
+from evenhand.rules.certify import (
+    Band,
+    Claim,
+    Shortfall,
+    claims,
+    fixed_sequence,
+    may_overlap,
+    share_error,
+    shortfall,
+)
 from evenhand.rules.criteria import Criterion, Event, check_tolerance
 from evenhand.rules.evidence import FEWEST_ROWS
 from evenhand.rules.ladder import best_rule
+from evenhand.rules.paths import Paths
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
 from evenhand.rules.system import System, write_out
 from evenhand.search import NoRule
+from evenhand.search.problem import conclude
 from evenhand.statistics.intervals import check_confidence, normal_quantile
 from evenhand.statistics.sampling import stratified_share
 
@@ -46,6 +59,10 @@ from evenhand.statistics.sampling import stratified_share
 # train the models, they need more.
 CERTIFYING_SHARE = 0.6
 CERTIFYING_SHARE_WITH_MODELS = 0.5
+# How far inside of what it expects to be certified a path's rule is chosen where the other paths' are not known yet,
+# in standard errors; and the largest part of a tolerance that a bound's width may take for rows to usually do.
+SLACK = 0.35
+LARGEST_PART = 0.9
 RUNGS = 24
 # In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
 WIDEST = 5.0
@@ -185,35 +202,242 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
         raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
     setting = Setting.of(learning, options)
     tested = Setting.of(certifying, dataclasses.replace(options, evidence="labels"))
-    ladder = _learn_rungs(setting, len(certifying), tolerance, level)
-    if not ladder.rules:
-        best_rule(learning, options, tolerance)
-        raise InfeasibleError("The search found no rule on the rows that learn.")
     inside = tested.evidence.shares > 0.0
-    decided = (rule.decision_function(certifying.p_y, certifying.p_group) > 0.0 for rule in ladder.rules)
-    successes, trials = np.array([inside[rows].sum(axis=0) for rows in decided]), inside.sum(axis=0)
-    claimed = claims(setting.system, tolerance)
-    passed = fixed_sequence(claimed, successes, trials, level)
-    if passed == 0:
-        have = np.rint(setting.evidence.priors * len(learning)).astype(np.int64) + trials
-        ratio = len(certifying) / len(learning)
-        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, level)
-        raise short.error(setting.system, have, len(certifying))
-    rule = ladder.rules[passed - 1]
+    learn = _learn_centred if has_paths(setting.system, claims(setting.system, tolerance)) else _learn_strict_to_loose
+    rule, entry = learn(setting, certifying, inside, tolerance, level)
     entry = {
         "confidence": level,
         "learning_rows": len(learning),
         "certifying_rows": len(certifying),
-        "rules_learnt": len(ladder.rules),
-        "rules_certified": passed,
-        "constraints": _certificate(
-            setting.system,
-            (ladder.lower[passed - 1], ladder.upper[passed - 1]),
-            claimed,
-            [claim.bound(successes[passed - 1], trials, level) for claim in claimed],
-        ),
+        **entry,
     }
     return dataclasses.replace(rule, learned_from={**rule.learned_from, "confidence": entry})
+
+
+def _counts(rule: Rule, certifying: Rows, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return how many rows of each event a rule decides 1."""
+    found: NDArray[np.int64] = inside[rule.decision_function(certifying.p_y, certifying.p_group) > 0.0].sum(axis=0)
+    return found
+
+
+def _rows_in_both(setting: Setting, trials: NDArray[np.int64]) -> NDArray[np.int64]:
+    learning = np.rint(setting.evidence.priors * len(setting.rows)).astype(np.int64)
+    return np.asarray(learning + trials)
+
+
+# A path for each constraint ---------------------------------------------------------------------------
+
+
+def has_paths(system: System, claimed: Sequence[Claim]) -> bool:
+    """Tell whether each constraint is a band around one contrast, and no row is in the events of two constraints."""
+    sides: dict[int, list[Claim]] = {}
+    for claim in claimed:
+        sides.setdefault(claim.constraint, []).append(claim)
+    if not len(sides) == len(system.constraints) == len(system.contrasts):
+        return False
+    exact = all(claim.disjoint and len(claim.events) <= 2 for claim in claimed)
+    bands = all(len(pair) == 2 and sum(claim.limit for claim in pair) > 0.0 for pair in sides.values())
+    events = [[event for event, _ in constraint.terms] for constraint in system.constraints]
+    apart = not any(
+        may_overlap(one, other)
+        for first, second in itertools.combinations(events, 2)
+        for one, other in itertools.product(first, second)
+    )
+    return exact and bands and apart
+
+
+@dataclass(frozen=True, eq=False)
+class _Centred:
+    """Paths of rules and the rows that certify them: which rule is chosen, and whether it is certified."""
+
+    paths: Paths
+    bands: list[Band]
+    certifying: Rows
+    inside: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
+    ) -> _Centred:
+        problem, solver = setting.problem([tolerance]), setting.options.solver
+        (found,) = solver.solve(problem, random_state=setting.options.random_state)
+        paths = Paths.of(setting, tolerance, found, inside.sum(axis=0))
+        outward = np.where(np.isinf(paths.best), np.sign(paths.best), 0.0).astype(np.int64)
+        shares = share_error(paths.half / paths.errors, outward, 1.0 - confidence)
+        sides = {(claim.constraint, claim.side): claim for claim in claims(setting.system, tolerance)}
+        bands = [Band(sides[k, "lower"], sides[k, "upper"], *errors) for k, errors in enumerate(shares.tolist())]
+        return cls(paths, bands, certifying, inside)
+
+    @cached_property
+    def trials(self) -> NDArray[np.int64]:
+        return np.asarray(self.inside.sum(axis=0))
+
+    def counts(self, zs: Sequence[FloatArray]) -> NDArray[np.int64]:
+        """Return how many rows of each event each rule decides 1."""
+        return np.array([_counts(self.paths.setting._rule_of(z), self.certifying, self.inside) for z in zs])
+
+    @cached_property
+    def chosen(self) -> tuple[NDArray[np.int64], bool]:
+        """The position on each path, and whether the rule there is certified."""
+        if len(self.bands) == 1:
+            first, last = self._accepted(0, self.paths.centre)
+            return np.array([self._pick(0, first, last, 0.0)]), first <= last
+        positions = np.array([self._from_own_rows(k) for k in range(len(self.bands))])
+        target = self._target(positions)
+        for k, position in enumerate(positions):
+            first, last = self._accepted(k, target)
+            if not first <= position <= last:
+                return positions, False
+        return positions, True
+
+    @cached_property
+    def z(self) -> FloatArray:
+        """The rule."""
+        return self.paths.rule_at(self._target(self.chosen[0]))
+
+    def _target(self, positions: NDArray[np.int64]) -> FloatArray:
+        found: FloatArray = self.paths.points[np.arange(len(positions)), positions]
+        return found
+
+    def _accepted(self, k: int, target: FloatArray) -> tuple[int, int]:
+        return self.bands[k].accepted(self.counts(self.paths.line(k, target)), self.trials)
+
+    def _from_own_rows(self, k: int) -> int:
+        """Return the position on a path, by the rows of its own constraint alone: the proof needs that.
+
+        The other positions are not known then. So the rule is one that is likely to be certified wherever they are.
+        """
+        paths, likely = self.paths, []
+        widths = paths.errors * [
+            normal_quantile(1.0 - min(band.lower_error, band.upper_error), one_sided=True) for band in self.bands
+        ]
+        room = np.maximum(paths.half - widths, 0.0)
+        expected = paths.centre + np.clip(paths.best, -room, room)
+        for away in (-1.0, 0.0, 1.0):
+            line = paths.line(k, expected + away * paths.disagreement)
+            likely.append(self.bands[k].likely(self.counts(line), self.trials))
+        firsts, lasts = zip(*likely, strict=True)
+        return self._pick(k, max(firsts), min(lasts), SLACK)
+
+    def _pick(self, k: int, first: int, last: int, slack: float) -> int:
+        """Return the best position from first to last, if possible with some slack to either side."""
+        points, steps = self.paths.points[k], round(slack / self.paths.spacing(k))
+        first, last = first + steps, last - steps
+        if first > last:
+            return int(np.clip((first + last) // 2, 0, len(points) - 1))
+        wanted = int(np.argmin(np.abs(points - np.clip(self.paths.centre[k] + self.paths.best[k], -9.0, 9.0))))
+        return int(np.clip(wanted, first, last))
+
+
+def _learn_centred(
+    setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
+) -> tuple[Rule, dict[str, Any]]:
+    found = _Centred.of(setting, certifying, inside, tolerance, confidence)
+    if not found.chosen[1]:
+        best_rule(setting.rows, setting.options, tolerance)
+        raise _centred_shortfall(found, tolerance, confidence).error(
+            setting.system, _rows_in_both(setting, found.trials), len(certifying)
+        )
+    problem = setting.problem([tolerance])
+    solution = conclude(problem, 0, found.z, status="found")
+    # The rows that learn and those that certify disagree, and the latter decide: the bounds are the latter's.
+    bounds = np.minimum(problem.lower, solution.values), np.maximum(problem.upper, solution.values)
+    problem = dataclasses.replace(problem, lower=bounds[0], upper=bounds[1])
+    rule = setting.rule(problem, solution, tolerance, 0)
+    successes = _counts(rule, certifying, inside)
+    claimed, levels = _sides(found.bands)
+    limits = [claim.bound(successes, found.trials, level) for claim, level in zip(claimed, levels, strict=True)]
+    return rule, {
+        "rules_learnt": int(found.paths.points.size),
+        "constraints": _certificate(setting.system, (bounds[0][0], bounds[1][0]), claimed, limits),
+    }
+
+
+def _sides(bands: Sequence[Band]) -> tuple[list[Claim], list[float]]:
+    claimed = [claim for band in bands for claim in (band.lower, band.upper)]
+    return claimed, [1.0 - error for band in bands for error in (band.lower_error, band.upper_error)]
+
+
+def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> Shortfall:
+    """Return what can be certified where nothing is, by trying."""
+    paths = found.paths
+
+    def passes(other: float, level: float) -> bool:
+        again = (paths.setting, found.certifying, found.inside)
+        return _Centred.of(*again, other, level).chosen[1]
+
+    successes = found.counts([found.z])[0]
+    claimed, levels = _sides(found.bands)
+    bounds = np.array(
+        [claim.bound(successes, found.trials, level) for claim, level in zip(claimed, levels, strict=True)]
+    )
+    missed = bounds - [claim.limit for claim in claimed]
+    worst = int(np.argmax(missed))
+    smallest = None
+    if all(claim.moving for claim in claimed):
+        smallest = _smallest(lambda other: passes(other, confidence), tolerance, tolerance + max(missed[worst], 0.0))
+    even = share_error(paths.half / paths.errors, np.zeros(len(paths.half), dtype=np.int64), 1.0 - confidence)
+    taken = -special.ndtri(even).min(axis=1) * paths.errors / paths.half
+    return Shortfall(
+        claim=claimed[worst],
+        bound=float(bounds[worst]),
+        tolerance=tolerance,
+        confidence=confidence,
+        certifiable_tolerance=smallest,
+        highest_confidence=_highest(lambda level: passes(tolerance, level), confidence),
+        factor=max(1.1, float(taken.max() / LARGEST_PART) ** 2),
+        rule="best centred",
+    )
+
+
+def _smallest(passes: Callable[[float], bool], low: float, guess: float) -> float | None:
+    """Return the smallest value that passes, to within 5%, of those above ``low``; None where none was found."""
+    high = max(guess, 1.02 * low)
+    while not passes(min(high, 1.0)):
+        low, high = high, 1.15 * high
+        if low >= 1.0:
+            return None
+    high = min(high, 1.0)
+    while high > 1.05 * low:
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return high
+
+
+def _highest(passes: Callable[[float], bool], high: float) -> float | None:
+    low = 0.5
+    if high <= low or not passes(low):
+        return None
+    while high - low > 0.01:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    return low
+
+
+# A ladder from strict to loose ------------------------------------------------------------------------
+
+
+def _learn_strict_to_loose(
+    setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
+) -> tuple[Rule, dict[str, Any]]:
+    ladder = _learn_rungs(setting, len(certifying), tolerance, confidence)
+    if not ladder.rules:
+        best_rule(setting.rows, setting.options, tolerance)
+        raise InfeasibleError("The search found no rule on the rows that learn.")
+    successes, trials = np.array([_counts(rule, certifying, inside) for rule in ladder.rules]), inside.sum(axis=0)
+    claimed = claims(setting.system, tolerance)
+    passed = fixed_sequence(claimed, successes, trials, confidence)
+    if passed == 0:
+        ratio = len(certifying) / len(setting.rows)
+        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, confidence)
+        raise short.error(setting.system, _rows_in_both(setting, trials), len(certifying))
+    last = passed - 1
+    bounds = [claim.bound(successes[last], trials, confidence) for claim in claimed]
+    return ladder.rules[last], {
+        "rules_learnt": len(ladder.rules),
+        "rules_certified": passed,
+        "constraints": _certificate(setting.system, (ladder.lower[last], ladder.upper[last]), claimed, bounds),
+    }
 
 
 @dataclass(frozen=True, eq=False)
