@@ -43,12 +43,7 @@ from evenhand.estimator.sample import (
 )
 from evenhand.inputs import FloatArray, SensitiveFeatures, factorize, read_weights
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
-from evenhand.rules.confidence import (
-    CERTIFYING_SHARE_WITH_MODELS,
-    check_unweighted,
-    learn_certified,
-    reserve_rows,
-)
+from evenhand.rules.confidence import check_unweighted, learn_certified, reserve_enough
 from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule
@@ -312,7 +307,9 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if self.confidence is None:
             return rows, rows[:0]
         check_unweighted(sample.rows.sample_weight)
-        held = reserve_rows(resolve(self.criterion), sample.rows, rng, CERTIFYING_SHARE_WITH_MODELS)
+        held = reserve_enough(
+            resolve(self.criterion), sample.rows, rng, tolerance=self.tolerance, confidence=self.confidence
+        )
         return rows[~held], rows[held]
 
     def _certified_part(

@@ -239,14 +239,14 @@ def share_error(rooms: FloatArray, outward: NDArray[np.int64], error: float) -> 
         middle = math.sqrt(low * high)
         low, high = (middle, high) if 2.0 * special.ndtr(-rooms / middle).sum() < error else (low, middle)
     even = special.ndtr(-rooms / low)
-    even = np.repeat((even * error / (2.0 * even.sum()))[:, None], 2, axis=1)
+    even = np.maximum(even * error / (2.0 * even.sum()), error / 1000.0)[:, None].repeat(2, axis=1)
     pressed = np.stack([outward < 0, outward > 0], axis=1)
     least = np.maximum(special.ndtr(-PART_OF_ROOM * rooms), error / 1000.0)[:, None]
     shares = np.minimum(even, least)
     if not pressed.any():
         return np.asarray(shares * (error / shares.sum()))
     rest = error - shares[~pressed].sum()
-    return np.where(pressed, even * (rest / even[pressed].sum()), shares)
+    return np.asarray(np.where(pressed, even * (rest / even[pressed].sum()), shares))
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,12 @@ from evenhand.search.problem import conclude
 from evenhand.statistics.intervals import check_confidence, normal_quantile
 from evenhand.statistics.sampling import stratified_share
 
-# With known scores 0.6 certifies most often, and most, over a wide range of sizes; where the other rows also
-# train the models, they need more.
-CERTIFYING_SHARE = 0.6
+# Paths need few rows to learn, ladders more; where the other rows also train the models, these need more.
+CERTIFYING_SHARE = 0.8
+CERTIFYING_SHARE_OF_LADDERS = 0.6
 CERTIFYING_SHARE_WITH_MODELS = 0.5
+# Which part of a tolerance a bound may take before more rows are reserved.
+COMFORTABLE_PART = 0.75
 # How far inside of what it expects to be certified a path's rule is chosen where the other paths' are not known yet,
 # in standard errors; and the largest part of a tolerance that a bound's width may take for rows to usually do.
 SLACK = 0.35
@@ -89,13 +91,74 @@ def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, s
         The share of the rows to reserve.
     """
     rows = rows.crossing(criterion.intersections)
+    inside, stratum = _strata(criterion, rows)
+    reserved = stratified_share([stratum], share, rng)
+    _check_parts(inside, reserved)
+    return reserved
+
+
+def reserve_enough(
+    criterion: Criterion, rows: Rows, rng: np.random.RandomState, *, tolerance: float, confidence: float
+) -> NDArray[np.bool_]:
+    """Return which rows are reserved where the others also train the models: half of them, or more if need be.
+
+    A fifth of the rows is drawn first and never reserved. How often these are positive says how many rows certify a
+    tolerance, together with the numbers of rows in the events, which the test takes as given. So the share is not
+    chosen by what the reserved rows show. The rows are drawn as in :func:`reserve_rows`.
+
+    Parameters
+    ----------
+    criterion, rows, rng
+        As in :func:`reserve_rows`.
+    tolerance, confidence : float
+        What is to be certified.
+    """
+    rows = rows.crossing(criterion.intersections)
+    inside, stratum = _strata(criterion, rows)
+    available = stratified_share([stratum], CERTIFYING_SHARE, rng)
+    system = write_out(criterion, rows.groups)
+    share = CERTIFYING_SHARE_WITH_MODELS
+    if has_paths(system, claims(system, tolerance)):
+        assert rows.positive is not None
+        counts = np.array([found.sum() for found in inside.values()], dtype=np.float64)
+        part = _part_of_room(system, float(rows.positive[~available].mean()), counts, tolerance, confidence)
+        if part**2 <= CERTIFYING_SHARE:
+            share = float(np.clip((part / COMFORTABLE_PART) ** 2, CERTIFYING_SHARE_WITH_MODELS, CERTIFYING_SHARE))
+    reserved = available.copy()
+    reserved[available] = stratified_share([stratum[available]], share / CERTIFYING_SHARE, rng)
+    _check_parts(inside, reserved)
+    return reserved
+
+
+def _part_of_room(system: System, positive: float, counts: FloatArray, tolerance: float, confidence: float) -> float:
+    """Return which part of a tolerance the widest bound takes if all rows certify and decisions are as labels are."""
+    spread = positive * (1.0 - positive)
+    variances = np.array([0.25 if event.label == 1 else spread for event in system.events]) / np.maximum(counts, 1.0)
+    errors = np.maximum(np.sqrt(system.matrix**2 @ variances), 1e-9)
+    lower, upper = (bounds[0] for bounds in system.bounds([tolerance]))
+    rooms = (upper - lower) / 2.0 / errors
+    return float((_quantiles(rooms, confidence) / rooms).max())
+
+
+def _quantiles(rooms: FloatArray, confidence: float) -> FloatArray:
+    """Return how many standard errors wide each bound is where the error is shared evenly."""
+    shares = share_error(rooms, np.zeros(len(rooms), dtype=np.int64), 1.0 - confidence)
+    quantiles: FloatArray = -special.ndtri(shares.min(axis=1))
+    return quantiles
+
+
+def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bool_]], NDArray[np.intp]]:
+    """Return the rows of each event, and a stratum for each row such that each event lies within one."""
     events = write_out(criterion, rows.groups).events
     inside = {event: _rows_of(event, rows) for event in events}
     stratum = np.zeros(len(rows), dtype=np.intp)
     for number, cluster in enumerate(_clusters(events), start=1):
         for event in cluster:
             stratum[inside[event]] = number
-    reserved = stratified_share([stratum], share, rng)
+    return inside, stratum
+
+
+def _check_parts(inside: dict[Event, NDArray[np.bool_]], reserved: NDArray[np.bool_]) -> None:
     for event, found in inside.items():
         certifying = int((found & reserved).sum())
         fewest = min(certifying, int(found.sum()) - certifying)
@@ -104,7 +167,6 @@ def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, s
                 f"confidence needs rows that learn and rows that certify, and only {int(found.sum())} have {event}:"
                 f" one part has {fewest} of them, and needs {FEWEST_ROWS}. Merge small groups, or add rows."
             )
-    return reserved
 
 
 def _rows_of(event: Event, rows: Rows) -> NDArray[np.bool_]:
@@ -127,12 +189,12 @@ def _clusters(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def learn_with_confidence(
-    rows: Rows, options: Options, *, tolerance: float, confidence: float, share: float = CERTIFYING_SHARE
+    rows: Rows, options: Options, *, tolerance: float, confidence: float, share: float | None = None
 ) -> Rule:
     """Learn a rule that meets a criterion in the population with a given confidence.
 
-    It is what :func:`evenhand.learn_rule` calls when it is given a ``confidence``. Of the rows 40%
-    learn and 60% certify; ``random_state`` draws them.
+    It is what :func:`evenhand.learn_rule` calls when it is given a ``confidence``; ``random_state`` draws the rows
+    that certify.
 
     Parameters
     ----------
@@ -145,8 +207,8 @@ def learn_with_confidence(
         The largest allowed difference of rates.
     confidence : float
         The probability with which every constraint holds in the population.
-    share : float, default=0.6
-        The share of the rows that certify.
+    share : float, default=None
+        The share of the rows that certify: 0.8 for paths of rules, 0.6 for a ladder.
 
     Returns
     -------
@@ -167,12 +229,16 @@ def learn_with_confidence(
     >>> rule = eh.learn_rule(
     ...     data.y, data.group, data.p_y, data.p_group, tolerance=0.1, confidence=0.95, random_state=0)
     >>> rule.learned_from["confidence"]["certifying_rows"]
-    3600
+    4800
     >>> rule.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.1
     True
     """
     check_unweighted(rows.sample_weight)
     check_confidence(confidence)
+    if share is None:
+        system = write_out(options.criterion, rows.crossing(options.criterion.intersections).groups)
+        paths = has_paths(system, claims(system, check_tolerance(tolerance)))
+        share = CERTIFYING_SHARE if paths else CERTIFYING_SHARE_OF_LADDERS
     reserved = reserve_rows(options.criterion, rows, check_random_state(options.random_state), share)
     learning, certifying = rows.take(~reserved), rows.take(reserved)
     return learn_certified(learning, certifying, options, tolerance=tolerance, confidence=confidence)
@@ -313,7 +379,7 @@ class _Centred:
         ]
         room = np.maximum(paths.half - widths, 0.0)
         expected = paths.centre + np.clip(paths.best, -room, room)
-        for away in (-1.0, 0.0, 1.0):
+        for away in (-1.0, 1.0):
             line = paths.line(k, expected + away * paths.disagreement)
             likely.append(self.bands[k].likely(self.counts(line), self.trials))
         firsts, lasts = zip(*likely, strict=True)
@@ -376,8 +442,8 @@ def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> 
     smallest = None
     if all(claim.moving for claim in claimed):
         smallest = _smallest(lambda other: passes(other, confidence), tolerance, tolerance + max(missed[worst], 0.0))
-    even = share_error(paths.half / paths.errors, np.zeros(len(paths.half), dtype=np.int64), 1.0 - confidence)
-    taken = -special.ndtri(even).min(axis=1) * paths.errors / paths.half
+    rooms = paths.half / paths.errors
+    taken = _quantiles(rooms, confidence) / rooms
     return Shortfall(
         claim=claimed[worst],
         bound=float(bounds[worst]),

@@ -27,7 +27,7 @@ from evenhand.search import NoRule, Solution
 MOST_ROWS = 5_000
 # All in standard errors of a constraint's value: how far a path reaches beyond the disagreement of one standard error,
 # how far its rules are apart, and how close to a bound the best rule counts as being on it.
-REACH, SPACING, ON_BOUND = 3.0, 0.25, 0.25
+REACH, SPACING, ON_BOUND = 3.0, 1.0 / 3.0, 0.25
 FEWEST_POINTS, MOST_POINTS = 25, 121
 # The width of the softplus, in standard deviations of the margins.
 SMOOTHING = 0.1
@@ -110,7 +110,7 @@ class Paths:
     def rule_at(self, target: FloatArray) -> FloatArray:
         """Return z for a target."""
         start, bias = self._middle
-        straight: FloatArray = np.linalg.solve(self._curvature(self._chosen(start)[0]), self.centre - target)
+        straight = _solve(self._curvature(self._chosen(start)[0]), self.centre - target)
         return self._fit(target - bias, start + self._shortened(straight))
 
     @cached_property
@@ -149,8 +149,7 @@ class Paths:
             missed = float(np.abs(target - values).max())
             if missed < PRECISION:
                 break
-            newton: FloatArray = np.linalg.solve(self._curvature(chosen), values - target)
-            step = self._shortened(newton)
+            step = self._shortened(_solve(self._curvature(chosen), values - target))
             for halvings in range(10):
                 nearer = z + 0.5**halvings * step
                 chosen, values = self._chosen(nearer)
@@ -173,6 +172,10 @@ class Paths:
         turned = float(np.abs(np.einsum("ij,j->i", contrasts, step)).max())
         most = 4.0 * (1.0 + float(np.abs(margins).max()))
         return step if turned <= most else step * (most / turned)
+
+
+def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    return np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
 
 
 def _variances(rates: FloatArray, counts: FloatArray) -> FloatArray:
