@@ -1,13 +1,34 @@
 """Rules with a promise: P(every constraint holds in the population) is at least the confidence.
 
 "Met on this sample" is not "met": the best rule of a sample uses all of its tolerance there, and in the
-population it exceeds it about every second time. So the rows are split. A ladder of rules, from strict to
-loose, is learnt on the one part. The rules are then tested on the other part, in that order, each at the full
-error, with bounds that are exact at every sample size. Testing ends at the first rule that fails, and the
-last that passed is returned (fixed-sequence testing). Then a rule that violates a constraint is returned only
-if the first such rule of the ladder passed its test, and that has at most the probability 1 - confidence: no
-correction for the number of rules is needed. Nor is one for the number of constraints: a rule must pass for
-all of them, and so also for one that it violates.
+population it exceeds it about every second time. So the rows are split. Rules are learnt on the one part, and tested
+on the other with bounds that are exact at every sample size.
+
+All tests are fixed sequences: rules are tested in an order that was fixed before the certifying rows were seen, up to
+the first that fails. A rule that violates a claim is accepted only if the first such rule of the sequence passed its
+test, which has at most the probability of an error of that one test. No correction for the number of rules is needed.
+
+**Paths.** Where every constraint is a band (a lower and an upper bound) around one contrast, and no row is in the
+events of two constraints (demographic parity, equal opportunity or equalized odds of two groups), there is a path of
+rules for each constraint (:mod:`evenhand.rules.paths`). Along it the constraint's value rises, from below the band to
+above it. The upper bound is tested from the low end on and the lower bound from the high end on, so that the rules in
+between, which both sequences accept, are centred by the certifying rows themselves: how far these disagree with the
+learning rows does not matter. Each side has its share of the error, 1 - confidence; the shares depend on the learning
+rows and on the numbers of rows in the events (:func:`evenhand.rules.certify.share_error`).
+
+With one constraint any accepted rule may be returned. P(one is accepted that violates the upper bound) is at most the
+upper share, P(one that violates the lower bound) at most the lower share, and their sum is 1 - confidence.
+
+With several constraints a rule has a position on each path. Position k is chosen by the certifying rows in the events
+of constraint k alone. Then, on the line of rules that has all other positions as chosen, both sequences of constraint
+k must accept position k. Given the certifying rows of the other constraints, this line is fixed, and the rows of
+constraint k are independent of it. So P(the returned rule violates a side of constraint k) is at most that side's
+share, whatever the other rows are, and the shares sum to 1 - confidence.
+
+**A ladder.** For all other criteria a ladder of rules is learnt, from strict to loose. Each is tested for all claims at
+the full error, and the last before the first that fails is returned. No correction for the number of constraints is
+needed here: a rule must pass for all of them, and so also for one that it violates. But the strictest rule must pass,
+centred as the learning rows have it, and so a ladder returns a rule less often.
 
 The promise is about repeated draws: among samples of one population, at most a share 1 - confidence leads to
 a rule that violates a constraint. It is about exactly the rule that is returned, and supposes that the rows
@@ -64,7 +85,9 @@ COMFORTABLE_PART = 0.75
 # How far inside of what it expects to be certified a path's rule is chosen where the other paths' are not known yet,
 # in standard errors; and the largest part of a tolerance that a bound's width may take for rows to usually do.
 SLACK = 0.35
-LARGEST_PART = 0.9
+LARGEST_PART = 0.8
+# Tolerances that might be certified are tried in steps of this factor.
+GROWTH = 1.05
 RUNGS = 24
 # In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
 WIDEST = 5.0
@@ -343,18 +366,18 @@ class _Centred:
         return np.array([_counts(self.paths.setting._rule_of(z), self.certifying, self.inside) for z in zs])
 
     @cached_property
-    def chosen(self) -> tuple[NDArray[np.int64], bool]:
-        """The position on each path, and whether the rule there is certified."""
+    def chosen(self) -> tuple[NDArray[np.int64], int]:
+        """The position on each path, and how many rules are certified: none, or that one and others of its path."""
         if len(self.bands) == 1:
             first, last = self._accepted(0, self.paths.centre)
-            return np.array([self._pick(0, first, last, 0.0)]), first <= last
+            return np.array([self._pick(0, first, last, 0.0)]), max(last - first + 1, 0)
         positions = np.array([self._from_own_rows(k) for k in range(len(self.bands))])
         target = self._target(positions)
         for k, position in enumerate(positions):
             first, last = self._accepted(k, target)
             if not first <= position <= last:
-                return positions, False
-        return positions, True
+                return positions, 0
+        return positions, 1
 
     @cached_property
     def z(self) -> FloatArray:
@@ -415,6 +438,7 @@ def _learn_centred(
     limits = [claim.bound(successes, found.trials, level) for claim, level in zip(claimed, levels, strict=True)]
     return rule, {
         "rules_learnt": int(found.paths.points.size),
+        "rules_certified": found.chosen[1],
         "constraints": _certificate(setting.system, (bounds[0][0], bounds[1][0]), claimed, limits),
     }
 
@@ -430,7 +454,7 @@ def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> 
 
     def passes(other: float, level: float) -> bool:
         again = (paths.setting, found.certifying, found.inside)
-        return _Centred.of(*again, other, level).chosen[1]
+        return _Centred.of(*again, other, level).chosen[1] > 0
 
     successes = found.counts([found.z])[0]
     claimed, levels = _sides(found.bands)
@@ -441,7 +465,8 @@ def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> 
     worst = int(np.argmax(missed))
     smallest = None
     if all(claim.moving for claim in claimed):
-        smallest = _smallest(lambda other: passes(other, confidence), tolerance, tolerance + max(missed[worst], 0.0))
+        guess = tolerance + max(float(missed[worst]), 0.01 * tolerance)
+        smallest = _smallest(lambda other: passes(other, confidence), guess)
     rooms = paths.half / paths.errors
     taken = _quantiles(rooms, confidence) / rooms
     return Shortfall(
@@ -450,34 +475,23 @@ def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> 
         tolerance=tolerance,
         confidence=confidence,
         certifiable_tolerance=smallest,
-        highest_confidence=_highest(lambda level: passes(tolerance, level), confidence),
+        highest_confidence=_highest(lambda level: passes(tolerance, level), rooms, confidence),
         factor=max(1.1, float(taken.max() / LARGEST_PART) ** 2),
         rule="best centred",
     )
 
 
-def _smallest(passes: Callable[[float], bool], low: float, guess: float) -> float | None:
-    """Return the smallest value that passes, to within 5%, of those above ``low``; None where none was found."""
-    high = max(guess, 1.02 * low)
-    while not passes(min(high, 1.0)):
-        low, high = high, 1.15 * high
-        if low >= 1.0:
-            return None
-    high = min(high, 1.0)
-    while high > 1.05 * low:
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if passes(middle) else (middle, high)
-    return high
+def _smallest(passes: Callable[[float], bool], guess: float) -> float | None:
+    """Return the first that passes of some tolerances, from a little below a guess on; None where none does."""
+    tried = np.minimum(guess * GROWTH ** np.arange(-4, 12), 1.0)
+    return next((float(one) for one in tried if passes(float(one))), None)
 
 
-def _highest(passes: Callable[[float], bool], high: float) -> float | None:
-    low = 0.5
-    if high <= low or not passes(low):
-        return None
-    while high - low > 0.01:
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if passes(middle) else (low, middle)
-    return low
+def _highest(passes: Callable[[float], bool], rooms: FloatArray, confidence: float) -> float | None:
+    """Return the first that passes of some lower confidences; None where none does that is at least one half."""
+    tried = 1.0 - (1.0 - confidence) * 1.5 ** np.arange(1, 20)
+    promising = [one for one in tried[tried >= 0.5].tolist() if (_quantiles(rooms, one) < rooms).all()]
+    return next((one for one in promising if passes(one)), None)
 
 
 # A ladder from strict to loose ------------------------------------------------------------------------
