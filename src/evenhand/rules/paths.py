@@ -30,7 +30,7 @@ MOST_ROWS = 5_000
 REACH, SPACING, ON_BOUND = 3.0, 1.0 / 3.0, 0.25
 FEWEST_POINTS, MOST_POINTS = 25, 121
 # The width of the softplus, in standard deviations of the margins.
-SMOOTHING = 0.1
+SMOOTHING = 0.05
 # Newton's method ends when every value is within this of its target.
 PRECISION, STEPS = 1e-4, 20
 
