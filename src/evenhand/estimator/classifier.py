@@ -43,10 +43,11 @@ from evenhand.estimator.sample import (
 )
 from evenhand.inputs import FloatArray, SensitiveFeatures, factorize, read_weights
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
-from evenhand.rules.confidence import check_unweighted, learn_certified, reserve_enough
+from evenhand.rules.confidence import check_unweighted, learn_certified
 from evenhand.rules.criteria import AttributeKey, Criterion, check_tolerance, display_names, resolve
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule
+from evenhand.rules.reserving import reserve_enough
 from evenhand.rules.rule import Receipt, Rule
 from evenhand.rules.scores import attribute_key, read_costs
 from evenhand.rules.setting import Options

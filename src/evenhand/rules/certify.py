@@ -118,6 +118,24 @@ def may_overlap(first: Event, second: Event) -> bool:
     return first.label is None or second.label is None or first.label == second.label
 
 
+def has_paths(system: System, claimed: Sequence[Claim]) -> bool:
+    """Tell whether each constraint is a band around one contrast, and no row is in the events of two constraints."""
+    sides: dict[int, list[Claim]] = {}
+    for claim in claimed:
+        sides.setdefault(claim.constraint, []).append(claim)
+    if not len(sides) == len(system.constraints) == len(system.contrasts):
+        return False
+    exact = all(claim.disjoint and len(claim.events) <= 2 for claim in claimed)
+    bands = all(len(pair) == 2 and sum(claim.limit for claim in pair) > 0.0 for pair in sides.values())
+    events = [[event for event, _ in constraint.terms] for constraint in system.constraints]
+    apart = not any(
+        may_overlap(one, other)
+        for first, second in itertools.combinations(events, 2)
+        for one, other in itertools.product(first, second)
+    )
+    return exact and bands and apart
+
+
 def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float = 0.95) -> int:
     """Return how many rules of a ladder are certified: those before the first that fails a claim.
 
@@ -247,6 +265,13 @@ def share_error(rooms: FloatArray, outward: NDArray[np.int64], error: float) -> 
         return np.asarray(shares * (error / shares.sum()))
     rest = error - shares[~pressed].sum()
     return np.asarray(np.where(pressed, even * (rest / even[pressed].sum()), shares))
+
+
+def even_quantiles(rooms: FloatArray, confidence: float) -> FloatArray:
+    """Return how many standard errors wide each bound is where the error is shared evenly."""
+    shares = share_error(rooms, np.zeros(len(rooms), dtype=np.int64), 1.0 - confidence)
+    quantiles: FloatArray = -special.ndtri(shares.min(axis=1))
+    return quantiles
 
 
 @dataclass(frozen=True)

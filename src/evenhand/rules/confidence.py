@@ -39,7 +39,6 @@ is an error and no rule.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,7 +47,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 from sklearn.utils import check_random_state
 
 from evenhand.errors import InfeasibleError, InputError
@@ -59,32 +57,23 @@ from evenhand.rules.certify import (
     Claim,
     Shortfall,
     claims,
+    even_quantiles,
     fixed_sequence,
-    may_overlap,
+    has_paths,
     share_error,
     shortfall,
 )
-from evenhand.rules.criteria import Criterion, Event, check_tolerance
-from evenhand.rules.evidence import FEWEST_ROWS
+from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.ladder import best_rule
 from evenhand.rules.paths import Paths
+from evenhand.rules.reserving import certifying_share, reserve_rows
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
-from evenhand.rules.system import System, write_out
+from evenhand.rules.system import System
 from evenhand.search import NoRule
 from evenhand.search.problem import conclude
 from evenhand.statistics.intervals import check_confidence, normal_quantile
-from evenhand.statistics.sampling import stratified_share
 
-# Paths need few rows to learn, ladders more; where the other rows also train the models, these need more.
-CERTIFYING_SHARE = 0.9
-CERTIFYING_SHARE_OF_LADDERS = 0.6
-CERTIFYING_SHARE_WITH_MODELS = 0.5
-LARGEST_SHARE_WITH_MODELS = 0.8
-# Paths learn from at least so many rows of each event, if there are twice as many or more.
-LEARNING_ROWS = 15
-# Which part of a tolerance a bound may take before more rows are reserved.
-COMFORTABLE_PART = 0.75
 # How far inside of what it expects to be certified a path's rule is chosen where the other paths' are not known yet,
 # in standard errors; and the largest part of a tolerance that a bound's width may take for rows to usually do.
 SLACK = 0.35
@@ -95,125 +84,6 @@ RUNGS = 24
 # In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
 WIDEST = 5.0
 NARROWEST = 0.2
-
-
-def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, share: float) -> NDArray[np.bool_]:
-    """Return which rows are reserved for certifying: a share of them, stratified by event.
-
-    Rows are stratified, but only so far that each event lies within one stratum: by group for demographic
-    parity, by label and group for equalized odds. Were demographic parity's rows stratified by label as well,
-    a sample with too many positives in a group would have too many in both parts, and the test would repeat
-    the error that it is there to find.
-
-    Parameters
-    ----------
-    criterion : Criterion
-        What is to be certified.
-    rows : Rows
-        The rows, with their labels and groups.
-    rng : RandomState
-        Draws the rows.
-    share : float
-        The share of the rows to reserve.
-    """
-    rows = rows.crossing(criterion.intersections)
-    inside, stratum = _strata(criterion, rows)
-    reserved = stratified_share([stratum], share, rng)
-    _check_parts(inside, reserved)
-    return reserved
-
-
-def reserve_enough(
-    criterion: Criterion, rows: Rows, rng: np.random.RandomState, *, tolerance: float, confidence: float
-) -> NDArray[np.bool_]:
-    """Return which rows are reserved where the others also train the models: half of them, or more if need be.
-
-    A fifth of the rows is drawn first and never reserved. How often these are positive says how many rows certify a
-    tolerance, together with the numbers of rows in the events, which the test takes as given. So the share is not
-    chosen by what the reserved rows show. The rows are drawn as in :func:`reserve_rows`.
-
-    Parameters
-    ----------
-    criterion, rows, rng
-        As in :func:`reserve_rows`.
-    tolerance, confidence : float
-        What is to be certified.
-    """
-    rows = rows.crossing(criterion.intersections)
-    inside, stratum = _strata(criterion, rows)
-    available = stratified_share([stratum], LARGEST_SHARE_WITH_MODELS, rng)
-    system = write_out(criterion, rows.groups)
-    share = CERTIFYING_SHARE_WITH_MODELS
-    if has_paths(system, claims(system, tolerance)):
-        assert rows.positive is not None
-        counts = np.array([found.sum() for found in inside.values()], dtype=np.float64)
-        part = _part_of_room(system, float(rows.positive[~available].mean()), counts, tolerance, confidence)
-        if part**2 <= LARGEST_SHARE_WITH_MODELS:
-            share = float(
-                np.clip((part / COMFORTABLE_PART) ** 2, CERTIFYING_SHARE_WITH_MODELS, LARGEST_SHARE_WITH_MODELS)
-            )
-    reserved = available.copy()
-    reserved[available] = stratified_share([stratum[available]], share / LARGEST_SHARE_WITH_MODELS, rng)
-    _check_parts(inside, reserved)
-    return reserved
-
-
-def _part_of_room(system: System, positive: float, counts: FloatArray, tolerance: float, confidence: float) -> float:
-    """Return which part of a tolerance the widest bound takes if all rows certify and decisions are as labels are."""
-    spread = positive * (1.0 - positive)
-    variances = np.array([0.25 if event.label == 1 else spread for event in system.events]) / np.maximum(counts, 1.0)
-    errors = np.maximum(np.sqrt(system.matrix**2 @ variances), 1e-9)
-    lower, upper = (bounds[0] for bounds in system.bounds([tolerance]))
-    rooms = (upper - lower) / 2.0 / errors
-    return float((_quantiles(rooms, confidence) / rooms).max())
-
-
-def _quantiles(rooms: FloatArray, confidence: float) -> FloatArray:
-    """Return how many standard errors wide each bound is where the error is shared evenly."""
-    shares = share_error(rooms, np.zeros(len(rooms), dtype=np.int64), 1.0 - confidence)
-    quantiles: FloatArray = -special.ndtri(shares.min(axis=1))
-    return quantiles
-
-
-def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bool_]], NDArray[np.intp]]:
-    """Return the rows of each event, and a stratum for each row such that each event lies within one."""
-    events = write_out(criterion, rows.groups).events
-    inside = {event: _rows_of(event, rows) for event in events}
-    stratum = np.zeros(len(rows), dtype=np.intp)
-    for number, cluster in enumerate(_clusters(events), start=1):
-        for event in cluster:
-            stratum[inside[event]] = number
-    return inside, stratum
-
-
-def _check_parts(inside: dict[Event, NDArray[np.bool_]], reserved: NDArray[np.bool_]) -> None:
-    for event, found in inside.items():
-        certifying = int((found & reserved).sum())
-        fewest = min(certifying, int(found.sum()) - certifying)
-        if fewest < FEWEST_ROWS:
-            raise InputError(
-                f"confidence needs rows that learn and rows that certify, and only {int(found.sum())} have {event}:"
-                f" one part has {fewest} of them, and needs {FEWEST_ROWS}. Merge small groups, or add rows."
-            )
-
-
-def _rows_of(event: Event, rows: Rows) -> NDArray[np.bool_]:
-    assert rows.positive is not None
-    inside = np.ones(len(rows), dtype=bool) if event.label is None else rows.positive == bool(event.label)
-    if event.attribute is not None:
-        attribute = rows.attributes[event.attribute]
-        inside = inside & (attribute.codes == attribute.groups.index(event.group))
-    return inside
-
-
-def _clusters(events: Sequence[Event]) -> list[list[Event]]:
-    """Return the finest partition of the events such that events of different parts cannot overlap."""
-    found: list[list[Event]] = []
-    for event in events:
-        touched = [cluster for cluster in found if any(may_overlap(event, other) for other in cluster)]
-        found = [cluster for cluster in found if cluster not in touched]
-        found.append([event, *itertools.chain.from_iterable(touched)])
-    return found
 
 
 def learn_with_confidence(
@@ -265,18 +135,10 @@ def learn_with_confidence(
     check_unweighted(rows.sample_weight)
     check_confidence(confidence)
     if share is None:
-        share = _share(options.criterion, rows.crossing(options.criterion.intersections), check_tolerance(tolerance))
+        share = certifying_share(options.criterion, rows, check_tolerance(tolerance))
     reserved = reserve_rows(options.criterion, rows, check_random_state(options.random_state), share)
     learning, certifying = rows.take(~reserved), rows.take(reserved)
     return learn_certified(learning, certifying, options, tolerance=tolerance, confidence=confidence)
-
-
-def _share(criterion: Criterion, rows: Rows, tolerance: float) -> float:
-    system = write_out(criterion, rows.groups)
-    if not has_paths(system, claims(system, tolerance)):
-        return CERTIFYING_SHARE_OF_LADDERS
-    fewest = min(int(_rows_of(event, rows).sum()) for event in system.events)
-    return float(np.clip(1.0 - LEARNING_ROWS / max(fewest, 1), CERTIFYING_SHARE_WITH_MODELS, CERTIFYING_SHARE))
 
 
 def check_unweighted(sample_weight: Any) -> None:
@@ -327,24 +189,6 @@ def _rows_in_both(setting: Setting, trials: NDArray[np.int64]) -> NDArray[np.int
 
 
 # A path for each constraint ---------------------------------------------------------------------------
-
-
-def has_paths(system: System, claimed: Sequence[Claim]) -> bool:
-    """Tell whether each constraint is a band around one contrast, and no row is in the events of two constraints."""
-    sides: dict[int, list[Claim]] = {}
-    for claim in claimed:
-        sides.setdefault(claim.constraint, []).append(claim)
-    if not len(sides) == len(system.constraints) == len(system.contrasts):
-        return False
-    exact = all(claim.disjoint and len(claim.events) <= 2 for claim in claimed)
-    bands = all(len(pair) == 2 and sum(claim.limit for claim in pair) > 0.0 for pair in sides.values())
-    events = [[event for event, _ in constraint.terms] for constraint in system.constraints]
-    apart = not any(
-        may_overlap(one, other)
-        for first, second in itertools.combinations(events, 2)
-        for one, other in itertools.product(first, second)
-    )
-    return exact and bands and apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,7 +324,7 @@ def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> 
         guess = tolerance + max(float(missed[worst]), 0.01 * tolerance)
         smallest = _smallest(lambda other: passes(other, confidence), guess)
     rooms = paths.half / paths.errors
-    taken = _quantiles(rooms, confidence) / rooms
+    taken = even_quantiles(rooms, confidence) / rooms
     return Shortfall(
         claim=claimed[worst],
         bound=float(bounds[worst]),
@@ -502,7 +346,7 @@ def _smallest(passes: Callable[[float], bool], guess: float) -> float | None:
 def _highest(passes: Callable[[float], bool], rooms: FloatArray, confidence: float) -> float | None:
     """Return the first that passes of some lower confidences; None where none does that is at least one half."""
     tried = 1.0 - (1.0 - confidence) * 1.5 ** np.arange(1, 20)
-    promising = [one for one in tried[tried >= 0.5].tolist() if (_quantiles(rooms, one) < rooms).all()]
+    promising = [one for one in tried[tried >= 0.5].tolist() if (even_quantiles(rooms, one) < rooms).all()]
     return next((one for one in promising if passes(one)), None)
 
 
