@@ -58,7 +58,7 @@ def test_the_promise_is_kept_in_the_population_and_would_not_be_without_it(crite
 
 
 def test_more_rows_certify_more_often_and_cost_less_accuracy():
-    few, many = (study("demographic_parity", n, 20, LEVEL) for n in (200, 3000))
+    few, many = (study("demographic_parity", n, 20, LEVEL) for n in (300, 3000))
     assert many.refused < few.refused
     assert many.accuracy > few.accuracy
 

@@ -85,7 +85,7 @@ class Paths:
         matrix, learning = setting.system.matrix, setting.evidence.counts
         errors = np.sqrt(matrix**2 @ _variances(rates, certifying))
         disagreement = np.sqrt(errors**2 + matrix**2 @ _variances(rates, learning))
-        best = np.where(np.abs(off) < half - ON_BOUND * errors, off, np.sign(off) * np.inf)
+        best = np.where(np.abs(off) < half - ON_BOUND * errors, off, np.copysign(np.inf, off))
         return cls(setting, centre, half, errors, disagreement, best)
 
     @cached_property
