@@ -64,7 +64,7 @@ from evenhand.rules.certify import (
     shortfall,
 )
 from evenhand.rules.criteria import check_tolerance
-from evenhand.rules.ladder import best_rule
+from evenhand.rules.ladder import best_rule, left_alone
 from evenhand.rules.paths import Paths
 from evenhand.rules.reserving import certifying_share, reserve_rows
 from evenhand.rules.rule import Rule
@@ -204,8 +204,12 @@ class _Centred:
     def of(
         cls, setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
     ) -> _Centred:
-        problem, solver = setting.problem([tolerance]), setting.options.solver
-        (found,) = solver.solve(problem, random_state=setting.options.random_state)
+        unchanged = left_alone(setting, tolerance)
+        if unchanged is None:
+            problem, solver = setting.problem([tolerance]), setting.options.solver
+            (found,) = solver.solve(problem, random_state=setting.options.random_state)
+        else:
+            found = unchanged.solution_
         paths = Paths.of(setting, tolerance, found, inside.sum(axis=0))
         outward = np.where(np.isinf(paths.best), np.sign(paths.best), 0.0).astype(np.int64)
         shares = share_error(paths.half / paths.errors, outward, 1.0 - confidence)
