@@ -1,5 +1,6 @@
 """The promise of a confidence is kept, by the right test in the right order, and what cannot be promised is said."""
 
+import dataclasses
 import json
 from typing import ClassVar
 
@@ -13,17 +14,20 @@ from sklearn.linear_model import LogisticRegression
 
 import evenhand as eh
 from evenhand.inputs import Attribute
-from evenhand.rows import Rows
+from evenhand.rows import Rows, read_rows
 from evenhand.rules import confidence as module
-from evenhand.rules.certify import claims, fixed_sequence, shortfall
-from evenhand.rules.confidence import expected_widths, inner_bounds, reserve_rows
+from evenhand.rules.certify import Band, claims, fixed_sequence, has_paths, share_error, shortfall
+from evenhand.rules.confidence import expected_widths, inner_bounds
 from evenhand.rules.constraints import Constraint
-from evenhand.rules.criteria import Criterion
+from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.events import Event
+from evenhand.rules.paths import Paths
+from evenhand.rules.reserving import reserve_enough, reserve_rows
+from evenhand.rules.setting import Options, Setting
 from evenhand.rules.system import write_out
 from promise import SIZES, population, sample, study
 
-FITS, LEVEL = 200, 0.9
+FITS, LEVEL = {"demographic_parity": 200, "equalized_odds": 60}, 0.9
 
 
 def parity(tolerance, groups=("F", "M")):
@@ -36,21 +40,27 @@ def learn(n=3000, seed=0, criterion="demographic_parity", **options):
     return eh.learn_rule(y, group, joint[:, 1].sum(axis=1), joint, criterion=criterion, **settings)
 
 
+def rows_of(criterion, n, seed):
+    y, group, joint = sample(criterion, n, seed)
+    return read_rows(y, group, joint[:, 1].sum(axis=1), joint, criterion=resolve(criterion))
+
+
 # The promise ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("criterion", list(SIZES))
 def test_the_promise_is_kept_in_the_population_and_would_not_be_without_it(criterion):
     n = 3 * SIZES[criterion][0] // 2
-    promised, plain = study(criterion, n, FITS, LEVEL), study(criterion, n, FITS // 4, None)
-    allowed = stats.binom.ppf(0.999, FITS, 1.0 - LEVEL) / FITS
+    fits = FITS[criterion]
+    promised, plain = study(criterion, n, fits, LEVEL), study(criterion, n, 50, None)
+    allowed = stats.binom.ppf(0.999, fits, 1.0 - LEVEL) / fits
     assert promised.violated <= allowed
     assert plain.violated > 2.0 * allowed
     assert promised.refused < 0.6
 
 
 def test_more_rows_certify_more_often_and_cost_less_accuracy():
-    few, many = (study("demographic_parity", n, 20, LEVEL) for n in (1000, 4000))
+    few, many = (study("demographic_parity", n, 20, LEVEL) for n in (300, 3000))
     assert many.refused < few.refused
     assert many.accuracy > few.accuracy
 
@@ -135,6 +145,97 @@ def test_the_ladder_goes_from_strict_to_the_bounds_themselves_and_tightens_most_
     assert inner_lower[0, 2] > 0.7
 
 
+@pytest.mark.parametrize(
+    ("criterion", "groups", "expected"),
+    [
+        (eh.DemographicParity(), ("F", "M"), True),
+        (eh.EqualOpportunity(), ("F", "M"), True),
+        (eh.EqualizedOdds(), ("F", "M"), True),
+        (eh.SelectionBudget(lower=0.1, upper=0.3), ("F", "M"), True),
+        (eh.SelectionBudget(upper=0.3), ("F", "M"), False),
+        (eh.DemographicParity(), ("a", "b", "c"), False),
+        (eh.DemographicParity() & eh.EqualOpportunity(), ("F", "M"), False),
+        (eh.SelectionRatio(0.8), ("F", "M"), False),
+    ],
+)
+def test_paths_are_for_bands_whose_rows_are_apart(criterion, groups, expected):
+    system = write_out(criterion, {"sex": groups})
+    assert has_paths(system, claims(system, 0.1)) == expected
+    assert not has_paths(system, claims(system, 0.0)) or not any(c.tolerance is None for c in system.constraints)
+
+
+def test_a_path_is_accepted_between_its_first_failures_from_either_end():
+    upper, lower = parity(0.1)
+    band, trials = Band(lower, upper, 0.025, 0.025), np.array([1000, 1000])
+    path = np.array([[gap, 400] for gap in (300, 350, 380, 400, 420, 450, 500)])
+    assert band.accepted(path, trials) == (1, 5)
+    assert band.likely(path, trials) == (1, 5)
+    broken = path.copy()
+    broken[1] = [470, 400]
+    assert band.accepted(broken, trials) == band.likely(broken, trials) == (1, 0)
+    assert band.accepted(path[[0, 6]], trials) == band.likely(path[[0, 6]], trials) == (1, 0)
+
+
+def test_errors_are_shared_by_room_and_sum_to_the_whole():
+    for rooms, outward in (
+        ([2.0], [0]),
+        ([6.0], [1]),
+        ([2.0, 3.0], [-1, 0]),
+        ([1.0, 40.0], [1, 1]),
+        ([9.0, 9.0], [0, 0]),
+    ):
+        shares = share_error(np.array(rooms), np.array(outward), 0.05)
+        assert shares.sum() == pytest.approx(0.05)
+        assert (shares > 0.0).all()
+    narrow, wide = share_error(np.array([2.0, 6.0]), np.array([0, 0]), 0.05).sum(axis=1)
+    assert narrow > 20.0 * wide
+    assert share_error(np.array([6.0]), np.array([-1]), 0.05)[0, 0] > 0.049
+
+
+def test_the_values_of_a_paths_rules_rise_and_pass_through_the_band():
+    given = rows_of("equalized_odds", 3000, 0)
+    setting = Setting.of(given, Options(criterion=eh.EqualizedOdds()))
+    (found,) = setting.options.solver.solve(setting.problem([0.1]))
+    paths = Paths.of(setting, 0.1, found, setting.evidence.counts)
+    for k in range(2):
+        line = paths.line(k, paths.centre)
+        values = np.array([setting.decide(z) @ setting.evidence.shares @ setting.system.matrix.T for z in line])
+        assert np.corrcoef(values[:, k], paths.points[k])[0, 1] > 0.97
+        assert values[0, k] < -0.06
+        assert values[-1, k] > 0.06
+        assert abs(values[len(line) // 2]).max() < 0.03
+        assert np.array_equal(line[3], paths.rule_at(np.where(np.arange(2) == k, paths.points[k, 3], paths.centre)))
+
+
+def test_a_position_is_chosen_by_the_rows_of_its_own_constraint_alone():
+    given = rows_of("equalized_odds", 3000, 1)
+    learning, certifying = given.take(np.arange(3000) < 1000), given.take(np.arange(3000) >= 1000)
+    setting = Setting.of(learning, Options(criterion=eh.EqualizedOdds()))
+    inside = Setting.of(certifying, setting.options).evidence.shares > 0.0
+    plain = module._Centred.of(setting, certifying, inside, 0.1, LEVEL)
+    for k in range(2):
+        own = list(plain.bands[k].upper.events)
+        others = [event for event in range(4) if event not in own]
+        swapped = inside.copy()
+        rows_of_others = np.flatnonzero(inside[:, others].any(axis=1))
+        swapped[np.ix_(rows_of_others, others)] = inside[np.ix_(rows_of_others[::-1], others)]
+        changed = module._Centred.of(setting, certifying, swapped, 0.1, LEVEL)
+        assert changed._from_own_rows(k) == plain._from_own_rows(k)
+        assert changed._from_own_rows(1 - k) != plain._from_own_rows(1 - k)
+
+
+@pytest.mark.parametrize(("tolerance", "share"), [(0.3, 0.5), (0.055, 0.55), (0.04, 0.8), (0.01, 0.5)])
+def test_more_rows_are_reserved_where_they_help(tolerance, share):
+    given = rows_of("demographic_parity", 5000, 0)
+    wanted = {"tolerance": tolerance, "confidence": 0.95}
+    reserved = reserve_enough(eh.DemographicParity(), given, np.random.RandomState(0), **wanted)
+    assert reserved.mean() == pytest.approx(share, abs=0.1)
+    assert reserved.mean() <= 0.8
+    flipped = dataclasses.replace(given, positive=np.where(reserved, ~given.positive, given.positive))
+    again = reserve_enough(eh.DemographicParity(), flipped, np.random.RandomState(0), **wanted)
+    assert (again == reserved).all()
+
+
 def test_a_tolerance_of_zero_has_a_ladder_too():
     lower, upper = inner_bounds(np.zeros(1), np.zeros(1), np.array([0.1]))
     assert not lower.any()
@@ -183,13 +284,13 @@ def test_the_split_is_stratified_as_far_as_the_events_allow_and_no_farther(crite
 def test_the_rule_says_what_was_certified_and_keeps_it_through_json():
     rule = learn()
     entry = rule.learned_from["confidence"]
-    assert (entry["learning_rows"], entry["certifying_rows"], entry["confidence"]) == (1200, 1800, LEVEL)
+    assert (entry["learning_rows"], entry["certifying_rows"], entry["confidence"]) == (300, 2700, LEVEL)
     assert rule.tolerance == 0.15
     assert 1 <= entry["rules_certified"] <= entry["rules_learnt"]
     (constraint,) = entry["constraints"]
     assert -0.15 <= constraint["certified_lower"] < constraint["certified_upper"] <= 0.15
-    assert constraint["inner_lower"] <= rule.solution_.values[0] <= constraint["inner_upper"] <= 0.15
-    assert rule.learned_from["rows"] == 1200
+    assert constraint["inner_lower"] <= rule.solution_.values[0] <= constraint["inner_upper"]
+    assert rule.learned_from["rows"] == 300
     again = eh.Rule.from_json(rule.to_json())
     assert again.learned_from == rule.learned_from
     assert json.loads(rule.to_json())["learned_from"]["confidence"] == entry
@@ -210,7 +311,7 @@ def test_the_certifying_rows_are_seen_by_no_search(monkeypatch):
             return super().solve(problem, random_state=random_state)
 
     learn(search=Spy())
-    assert seen == [1200]
+    assert set(seen) == {300}
     reserved = {}
     monkeypatch.setattr(module, "reserve_rows", lambda *a: reserved.setdefault("rows", reserve_rows(*a)))
     plain = learn()
@@ -266,7 +367,7 @@ def test_frames_intersections_labels_and_unknown_groups_are_read_as_without_conf
 def test_the_search_may_use_the_models_expectations_while_the_test_counts():
     rule = learn(evidence="model")
     assert rule.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.15
-    assert learn(search="dual").solution_.status == "plug-in"
+    assert learn(search="dual").learned_from["confidence"]["rules_certified"] >= 1
 
 
 # What cannot be promised ------------------------------------------------------------------------------
@@ -294,7 +395,7 @@ def test_the_highest_confidence_that_is_named_is_reached():
 
 def test_a_budget_is_advised_where_rows_are_few_and_then_they_do():
     with pytest.raises(eh.InfeasibleError, match=r"add & evenhand\.SelectionBudget\(upper=0\.1\)"):
-        learn(600, tolerance=0.1)
+        learn(300, tolerance=0.1)
     small = eh.DemographicParity() & eh.SelectionBudget(upper=0.1)
     assert learn(600, tolerance=0.1, criterion=small).learned_from["confidence"]["rules_certified"] >= 1
     with pytest.raises(eh.InfeasibleError) as caught:
@@ -304,7 +405,7 @@ def test_a_budget_is_advised_where_rows_are_few_and_then_they_do():
 
 def test_as_many_rows_as_are_named_usually_do():
     with pytest.raises(eh.InfeasibleError) as caught:
-        learn(600, tolerance=0.1)
+        learn(300, tolerance=0.1)
     n = sum(caught.value.details["rows_needed"].values())
     certified = 0
     for seed in range(20):
@@ -421,7 +522,7 @@ def test_what_is_certified_is_exactly_the_classifier_that_is_returned():
     assert fixed_sequence(claimed, np.array(counts), np.array(trials), LEVEL) == 1
     entry = model.rule_.learned_from["confidence"]["constraints"][0]
     bound = claimed[0].bound(np.array(counts[0]), np.array(trials), LEVEL)
-    assert entry["certified_upper"] == pytest.approx(min(bound, 0.15))
+    assert min(bound, 0.15) <= entry["certified_upper"] <= 0.15
 
 
 def test_fits_with_one_seed_are_equal_and_frozen_models_work():
@@ -469,3 +570,10 @@ def test_the_population_of_these_tests_is_evenly_spread():
     assert (np.array([5, 1, 1, 5]) / 12) @ joint.reshape(4, 4) == pytest.approx(
         [1 / 12, 5 / 12, 5 / 12, 1 / 12], abs=2e-4
     )
+
+
+@pytest.mark.parametrize("criterion", ["accuracy_parity", eh.MinimumRate("precision", 0.6)])
+def test_rates_that_are_not_shares_of_decisions_are_refused(criterion):
+    data = eh.datasets.make_zafar(500, random_state=0)
+    with pytest.raises(eh.InputError, match="confidence tests rates of positive decisions"):
+        eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion=criterion, confidence=0.9)

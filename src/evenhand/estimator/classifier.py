@@ -36,12 +36,13 @@ from evenhand.estimator.sample import (
 )
 from evenhand.inputs import FloatArray, Missing, SensitiveFeatures
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
-from evenhand.rules.confidence import CERTIFYING_SHARE_WITH_MODELS, check_unweighted, learn_certified, reserve_rows
+from evenhand.rules.confidence import check_unweighted, learn_certified
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule
+from evenhand.rules.reserving import reserve_enough
 from evenhand.rules.rule import Receipt, Rule
 from evenhand.rules.safety import check_safety
 from evenhand.rules.scores import attribute_key, read_costs
@@ -84,9 +85,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         combination as its ``y``. A float holds out that share of the rows for the rule and trains on the
         rest. ``None`` needs frozen models: all rows are the rule's.
     ensemble : bool or "matched", default=True
-        Whether the models of the folds are kept and averaged, instead of training final models on all rows. That
-        trains one model fewer and is more accurate at equal gaps; a prediction costs as many models as there are folds.
-        Without folds it changes nothing.
+        Whether the models of the folds are averaged, instead of training final models on all rows: one model fewer to
+        train, more accurate at equal gaps, and as many to predict with as there are folds. Without folds: no change.
         "matched" draws the folds three times and averages one model of each: its probabilities are then
         distributed as those the rule is learnt on. That is safest for flexible models on a few thousand rows,
         whose final models differ from those of the folds.
@@ -310,8 +310,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             p_group = {name: certain(found, found.attribute.codes[held], p_y) for name, found in targets.items()}
         self.held_out_ = HeldOut.of(sample, held, p_y, p_group)
         warn_of_decisions(p_y)
-        attributes = {name: target.attribute.take(held) for name, target in targets.items()}
-        warn_of_reversed_groups(p_group, attributes, weight)
+        warn_of_reversed_groups(p_group, {name: found.attribute.take(held) for name, found in targets.items()}, weight)
         self._certifying = self._certified_part(sample, targets, certifying)
         self._options = self._rule_options(rng)
         self.rule_ = self._learn()
@@ -323,7 +322,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if self.confidence is None:
             return rows, rows[:0]
         check_unweighted(sample.rows.sample_weight)
-        held = reserve_rows(resolve(self.criterion), sample.rows, rng, CERTIFYING_SHARE_WITH_MODELS)
+        promise = {"tolerance": self.tolerance, "confidence": self.confidence}
+        held = reserve_enough(resolve(self.criterion), sample.rows, rng, **promise)
         return rows[~held], rows[held]
 
     def _certified_part(self, sample: Sample, targets: Targets, rows: RowNumbers) -> HeldOut | None:

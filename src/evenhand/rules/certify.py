@@ -13,14 +13,17 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from evenhand.errors import InfeasibleError
+from evenhand.inputs import FloatArray
 from evenhand.rules.events import Event
 from evenhand.rules.system import System
 from evenhand.statistics.bounds import exact_upper_bound, exact_within
 from evenhand.statistics.intervals import check_confidence, normal_quantile
 
 Counts = NDArray[np.int64]
+PART_OF_ROOM = 0.7
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,24 @@ def may_overlap(first: Event, second: Event) -> bool:
     return first.label is None or second.label is None or first.label == second.label
 
 
+def has_paths(system: System, claimed: Sequence[Claim]) -> bool:
+    """Tell whether each constraint is a band around one contrast, and no row is in the events of two constraints."""
+    sides: dict[int, list[Claim]] = {}
+    for claim in claimed:
+        sides.setdefault(claim.constraint, []).append(claim)
+    if not len(sides) == len(system.constraints) == len(system.contrasts):
+        return False
+    exact = all(claim.disjoint and len(claim.events) <= 2 for claim in claimed)
+    bands = all(len(pair) == 2 and sum(claim.limit for claim in pair) > 0.0 for pair in sides.values())
+    events = [[event for event, _ in constraint.terms] for constraint in system.constraints]
+    apart = not any(
+        may_overlap(one, other)
+        for first, second in itertools.combinations(events, 2)
+        for one, other in itertools.product(first, second)
+    )
+    return exact and bands and apart
+
+
 def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, confidence: float = 0.95) -> int:
     """Return how many rules of a ladder are certified: those before the first that fails a claim.
 
@@ -153,6 +174,107 @@ def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, 
 
 
 @dataclass(frozen=True)
+class Band:
+    """Both sides of a constraint, each with the error that its tests may make."""
+
+    lower: Claim
+    upper: Claim
+    lower_error: float
+    upper_error: float
+
+    def accepted(self, successes: Counts, trials: Counts) -> tuple[int, int]:
+        """Return the first and the last rule of a path that are certified; there is none where first > last.
+
+        Parameters
+        ----------
+        successes : array of int of shape (rules, events)
+            How often each rule decides 1 within each event. Rules are in the order of the constraint's value as it
+            was before these rows were seen, from low to high.
+        trials : array of int of shape (events,)
+            The rows in each event.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from evenhand.rules.certify import Band, claims
+        >>> from evenhand.rules.criteria import DemographicParity
+        >>> from evenhand.rules.system import write_out
+        >>> upper, lower = claims(write_out(DemographicParity(), {"sex": ("F", "M")}), 0.1)
+        >>> successes = np.array([[330, 400], [360, 400], [400, 400], [430, 400], [470, 400]])
+        >>> Band(lower, upper, 0.025, 0.025).accepted(successes, np.array([1000, 1000]))
+        (1, 3)
+        """
+        last = fixed_sequence([self.upper], successes, trials, 1.0 - self.upper_error) - 1
+        first = len(successes) - fixed_sequence([self.lower], successes[::-1], trials, 1.0 - self.lower_error)
+        return first, last
+
+    def likely(self, successes: Counts, trials: Counts) -> tuple[int, int]:
+        """Return about what ``accepted`` does, fast, by normal bounds."""
+        n = trials[list(self.upper.events)]
+        rates = (successes[:, list(self.upper.events)] + 1.0) / (n + 2.0)
+        coefficients = np.array(self.upper.coefficients)
+        errors = np.sqrt((coefficients**2 * rates * (1.0 - rates) / np.maximum(n, 1)).sum(axis=1))
+        values = rates @ coefficients
+        above = values + normal_quantile(1.0 - self.upper_error, one_sided=True) * errors > self.upper.limit
+        below = -values + normal_quantile(1.0 - self.lower_error, one_sided=True) * errors > self.lower.limit
+        last = int(np.argmax(above)) - 1 if above.any() else len(above) - 1
+        first = len(below) - int(np.argmax(below[::-1])) if below.any() else 0
+        return first, last
+
+
+def share_error(rooms: FloatArray, outward: NDArray[np.int64], error: float) -> FloatArray:
+    """Return the error of each side of each constraint; they sum to ``error``.
+
+    Where rooms are narrow, shares are such that every bound takes the same part of its room: what few rows certify
+    gets most. Where they are wide, a side that the best rule stays away from gets so little that its bound takes 0.7
+    of its room, and the sides that it presses against share the rest.
+
+    Parameters
+    ----------
+    rooms : array of shape (constraints,)
+        Half of each constraint's band, in standard errors of its value.
+    outward : array of int of shape (constraints,)
+        On which bound the best rule is: -1, 1, or 0 for neither.
+    error : float
+        The error to share.
+
+    Returns
+    -------
+    array of shape (constraints, 2)
+        For the lower and for the upper side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from evenhand.rules.certify import share_error
+    >>> share_error(np.array([2.5]), np.array([1]), 0.05).round(4).tolist()
+    [[0.025, 0.025]]
+    >>> share_error(np.array([4.0]), np.array([1]), 0.05).round(4).tolist()
+    [[0.0026, 0.0474]]
+    """
+    low, high = 1e-6, 1e6
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if 2.0 * special.ndtr(-rooms / middle).sum() < error else (low, middle)
+    even = special.ndtr(-rooms / low)
+    even = np.maximum(even * error / (2.0 * even.sum()), error / 1000.0)[:, None].repeat(2, axis=1)
+    pressed = np.stack([outward < 0, outward > 0], axis=1)
+    least = np.maximum(special.ndtr(-PART_OF_ROOM * rooms), error / 1000.0)[:, None]
+    shares = np.minimum(even, least)
+    if not pressed.any():
+        return np.asarray(shares * (error / shares.sum()))
+    rest = error - shares[~pressed].sum()
+    return np.asarray(np.where(pressed, even * (rest / even[pressed].sum()), shares))
+
+
+def even_quantiles(rooms: FloatArray, confidence: float) -> FloatArray:
+    """Return how many standard errors wide each bound is where the error is shared evenly."""
+    shares = share_error(rooms, np.zeros(len(rooms), dtype=np.int64), 1.0 - confidence)
+    quantiles: FloatArray = -special.ndtri(shares.min(axis=1))
+    return quantiles
+
+
+@dataclass(frozen=True)
 class Shortfall:
     """What the counts certify of a rule that they do not certify for what was asked.
 
@@ -173,6 +295,8 @@ class Shortfall:
         The highest confidence at which what was asked would be certified; None where it is below one half.
     factor : float or None
         So many times the rows would do, four times in five. None where no number would.
+    rule : str
+        Which rule it is about.
     """
 
     claim: Claim
@@ -182,6 +306,7 @@ class Shortfall:
     certifiable_tolerance: float | None
     highest_confidence: float | None
     factor: float | None
+    rule: str = "strictest"
 
     def error(self, system: System, have: Counts, certifying: int) -> InfeasibleError:
         """Return the error that says all this, given the rows of each event that there are in both parts."""
@@ -189,7 +314,7 @@ class Shortfall:
         sign, word = (1.0, "at most") if self.claim.side == "upper" else (-1.0, "at least")
         text = (
             f"No rule is certified at tolerance {self.tolerance:g} with confidence {self.confidence:g}: the"
-            f" {certifying} rows that certify show only that the strictest rule's {constraint.name} is {word}"
+            f" {certifying} rows that certify show only that the {self.rule} rule's {constraint.name} is {word}"
             f" {sign * self.bound:.4g}, and {sign * self.claim.limit:.4g} is asked."
         )
         can = []

@@ -1,13 +1,34 @@
 """Rules with a promise: P(every constraint holds in the population) is at least the confidence.
 
 "Met on this sample" is not "met": the best rule of a sample uses all of its tolerance there, and in the
-population it exceeds it about every second time. So the rows are split. A ladder of rules, from strict to
-loose, is learnt on the one part. The rules are then tested on the other part, in that order, each at the full
-error, with bounds that are exact at every sample size. Testing ends at the first rule that fails, and the
-last that passed is returned (fixed-sequence testing). Then a rule that violates a constraint is returned only
-if the first such rule of the ladder passed its test, and that has at most the probability 1 - confidence: no
-correction for the number of rules is needed. Nor is one for the number of constraints: a rule must pass for
-all of them, and so also for one that it violates.
+population it exceeds it about every second time. So the rows are split. Rules are learnt on the one part, and tested
+on the other with bounds that are exact at every sample size.
+
+All tests are fixed sequences: rules are tested in an order that was fixed before the certifying rows were seen, up to
+the first that fails. A rule that violates a claim is accepted only if the first such rule of the sequence passed its
+test, which has at most the probability of an error of that one test. No correction for the number of rules is needed.
+
+**Paths.** Where every constraint is a band (a lower and an upper bound) around one contrast, and no row is in the
+events of two constraints (demographic parity, equal opportunity or equalized odds of two groups), there is a path of
+rules for each constraint (:mod:`evenhand.rules.paths`). Along it the constraint's value rises, from below the band to
+above it. The upper bound is tested from the low end on and the lower bound from the high end on, so that the rules in
+between, which both sequences accept, are centred by the certifying rows themselves: how far these disagree with the
+learning rows does not matter. Each side has its share of the error, 1 - confidence; the shares depend on the learning
+rows and on the numbers of rows in the events (:func:`evenhand.rules.certify.share_error`).
+
+With one constraint any accepted rule may be returned. P(one is accepted that violates the upper bound) is at most the
+upper share, P(one that violates the lower bound) at most the lower share, and their sum is 1 - confidence.
+
+With several constraints a rule has a position on each path. Position k is chosen by the certifying rows in the events
+of constraint k alone. Then, on the line of rules that has all other positions as chosen, both sequences of constraint
+k must accept position k. Given the certifying rows of the other constraints, this line is fixed, and the rows of
+constraint k are independent of it. So P(the returned rule violates a side of constraint k) is at most that side's
+share, whatever the other rows are, and the shares sum to 1 - confidence.
+
+**A ladder.** For all other criteria a ladder of rules is learnt, from strict to loose. Each is tested for all claims at
+the full error, and the last before the first that fails is returned. No correction for the number of constraints is
+needed here: a rule must pass for all of them, and so also for one that it violates. But the strictest rule must pass,
+centred as the learning rows have it, and so a ladder returns a rule less often.
 
 The promise is about repeated draws: among samples of one population, at most a share 1 - confidence leads to
 a rule that violates a constraint. It is about exactly the rule that is returned, and supposes that the rows
@@ -18,10 +39,10 @@ is an error and no rule.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,92 +52,47 @@ from sklearn.utils import check_random_state
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.certify import Claim, claims, fixed_sequence, may_overlap, shortfall
-from evenhand.rules.criteria import Criterion, check_tolerance
-from evenhand.rules.events import Event
-from evenhand.rules.evidence import FEWEST_ROWS
-from evenhand.rules.ladder import best_rule
+from evenhand.rules.certify import (
+    Band,
+    Claim,
+    Shortfall,
+    claims,
+    even_quantiles,
+    fixed_sequence,
+    has_paths,
+    share_error,
+    shortfall,
+)
+from evenhand.rules.criteria import check_tolerance
+from evenhand.rules.ladder import best_rule, left_alone
+from evenhand.rules.paths import Paths
+from evenhand.rules.reserving import certifying_share, reserve_rows
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
-from evenhand.rules.system import System, write_out
+from evenhand.rules.system import System
 from evenhand.search import NoRule
+from evenhand.search.problem import conclude
 from evenhand.statistics.intervals import check_confidence, normal_quantile
-from evenhand.statistics.sampling import stratified_share
 
-# With known scores 0.6 certifies most often, and most, over a wide range of sizes; where the other rows also
-# train the models, they need more.
-CERTIFYING_SHARE = 0.6
-CERTIFYING_SHARE_WITH_MODELS = 0.5
+# How far inside of what it expects to be certified a path's rule is chosen where the other paths' are not known yet,
+# in standard errors; and the largest part of a tolerance that a bound's width may take for rows to usually do.
+SLACK = 0.35
+LARGEST_PART = 0.8
+# Tolerances that might be certified are tried in steps of this factor.
+GROWTH = 1.05
 RUNGS = 24
 # In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
 WIDEST = 5.0
 NARROWEST = 0.2
 
 
-def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, share: float) -> NDArray[np.bool_]:
-    """Return which rows are reserved for certifying: a share of them, stratified by event.
-
-    Rows are stratified, but only so far that each event lies within one stratum: by group for demographic
-    parity, by label and group for equalized odds. Were demographic parity's rows stratified by label as well,
-    a sample with too many positives in a group would have too many in both parts, and the test would repeat
-    the error that it is there to find.
-
-    Parameters
-    ----------
-    criterion : Criterion
-        What is to be certified.
-    rows : Rows
-        The rows, with their labels and groups.
-    rng : RandomState
-        Draws the rows.
-    share : float
-        The share of the rows to reserve.
-    """
-    rows = rows.crossing(criterion.intersections)
-    events = write_out(criterion, rows.groups).events
-    inside = {event: _rows_of(event, rows) for event in events}
-    stratum = np.zeros(len(rows), dtype=np.intp)
-    for number, cluster in enumerate(_clusters(events), start=1):
-        for event in cluster:
-            stratum[inside[event]] = number
-    reserved = stratified_share([stratum], share, rng)
-    for event, found in inside.items():
-        certifying = int((found & reserved).sum())
-        fewest = min(certifying, int(found.sum()) - certifying)
-        if fewest < FEWEST_ROWS:
-            raise InputError(
-                f"confidence needs rows that learn and rows that certify, and only {int(found.sum())} have {event}:"
-                f" one part has {fewest} of them, and needs {FEWEST_ROWS}. Merge small groups, or add rows."
-            )
-    return reserved
-
-
-def _rows_of(event: Event, rows: Rows) -> NDArray[np.bool_]:
-    assert rows.positive is not None
-    inside = np.ones(len(rows), dtype=bool) if event.label is None else rows.positive == bool(event.label)
-    if event.attribute is not None:
-        attribute = rows.attributes[event.attribute]
-        inside = inside & (attribute.codes == attribute.groups.index(event.group))
-    return inside
-
-
-def _clusters(events: Sequence[Event]) -> list[list[Event]]:
-    """Return the finest partition of the events such that events of different parts cannot overlap."""
-    found: list[list[Event]] = []
-    for event in events:
-        touched = [cluster for cluster in found if any(may_overlap(event, other) for other in cluster)]
-        found = [cluster for cluster in found if cluster not in touched]
-        found.append([event, *itertools.chain.from_iterable(touched)])
-    return found
-
-
 def learn_with_confidence(
-    rows: Rows, options: Options, *, tolerance: float, confidence: float, share: float = CERTIFYING_SHARE
+    rows: Rows, options: Options, *, tolerance: float, confidence: float, share: float | None = None
 ) -> Rule:
     """Learn a rule that meets a criterion in the population with a given confidence.
 
-    It is what :func:`evenhand.learn_rule` calls when it is given a ``confidence``. Of the rows 40%
-    learn and 60% certify; ``random_state`` draws them.
+    It is what :func:`evenhand.learn_rule` calls when it is given a ``confidence``; ``random_state`` draws the rows
+    that certify.
 
     Parameters
     ----------
@@ -129,8 +105,9 @@ def learn_with_confidence(
         The largest allowed difference of rates.
     confidence : float
         The probability with which every constraint holds in the population.
-    share : float, default=0.6
-        The share of the rows that certify.
+    share : float, default=None
+        The share of the rows that certify: 0.9 for paths of rules (less where an event has under 150 rows), 0.6
+        for a ladder.
 
     Returns
     -------
@@ -151,12 +128,14 @@ def learn_with_confidence(
     >>> rule = eh.learn_rule(
     ...     data.y, data.group, data.p_y, data.p_group, tolerance=0.1, confidence=0.95, random_state=0)
     >>> rule.learned_from["confidence"]["certifying_rows"]
-    3600
+    5400
     >>> rule.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.1
     True
     """
     check_unweighted(rows.sample_weight)
     check_confidence(confidence)
+    if share is None:
+        share = certifying_share(options.criterion, rows, check_tolerance(tolerance))
     reserved = reserve_rows(options.criterion, rows, check_random_state(options.random_state), share)
     learning, certifying = rows.take(~reserved), rows.take(reserved)
     return learn_certified(learning, certifying, options, tolerance=tolerance, confidence=confidence)
@@ -186,35 +165,219 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
         raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
     setting = Setting.of(learning, options)
     tested = Setting.of(certifying, dataclasses.replace(options, evidence="labels"))
-    ladder = _learn_rungs(setting, len(certifying), tolerance, level)
-    if not ladder.rules:
-        best_rule(learning, options, tolerance)
-        raise InfeasibleError("The search found no rule on the rows that learn.")
     inside = tested.evidence.shares > 0.0
-    decided = (rule.decision_function(certifying.p_y, certifying.p_group) > 0.0 for rule in ladder.rules)
-    successes, trials = np.array([inside[rows].sum(axis=0) for rows in decided]), inside.sum(axis=0)
-    claimed = claims(setting.system, tolerance)
-    passed = fixed_sequence(claimed, successes, trials, level)
-    if passed == 0:
-        have = np.rint(setting.evidence.priors * len(learning)).astype(np.int64) + trials
-        ratio = len(certifying) / len(learning)
-        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, level)
-        raise short.error(setting.system, have, len(certifying))
-    rule = ladder.rules[passed - 1]
+    learn = _learn_centred if has_paths(setting.system, claims(setting.system, tolerance)) else _learn_strict_to_loose
+    rule, entry = learn(setting, certifying, inside, tolerance, level)
     entry = {
         "confidence": level,
         "learning_rows": len(learning),
         "certifying_rows": len(certifying),
-        "rules_learnt": len(ladder.rules),
-        "rules_certified": passed,
-        "constraints": _certificate(
-            setting.system,
-            (ladder.lower[passed - 1], ladder.upper[passed - 1]),
-            claimed,
-            [claim.bound(successes[passed - 1], trials, level) for claim in claimed],
-        ),
+        **entry,
     }
     return dataclasses.replace(rule, learned_from={**rule.learned_from, "confidence": entry})
+
+
+def _counts(rule: Rule, certifying: Rows, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return how many rows of each event a rule decides 1."""
+    found: NDArray[np.int64] = inside[rule.decision_function(certifying.p_y, certifying.p_group) > 0.0].sum(axis=0)
+    return found
+
+
+def _rows_in_both(setting: Setting, trials: NDArray[np.int64]) -> NDArray[np.int64]:
+    learning = np.rint(setting.evidence.priors * len(setting.rows)).astype(np.int64)
+    return np.asarray(learning + trials)
+
+
+# A path for each constraint ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Centred:
+    """Paths of rules and the rows that certify them: which rule is chosen, and whether it is certified."""
+
+    paths: Paths
+    bands: list[Band]
+    certifying: Rows
+    inside: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
+    ) -> _Centred:
+        unchanged = left_alone(setting, tolerance)
+        if unchanged is None:
+            problem, solver = setting.problem([tolerance]), setting.options.solver
+            (found,) = solver.solve(problem, random_state=setting.options.random_state)
+        else:
+            found = unchanged.solution_
+        paths = Paths.of(setting, tolerance, found, inside.sum(axis=0))
+        outward = np.where(np.isinf(paths.best), np.sign(paths.best), 0.0).astype(np.int64)
+        shares = share_error(paths.half / paths.errors, outward, 1.0 - confidence)
+        sides = {(claim.constraint, claim.side): claim for claim in claims(setting.system, tolerance)}
+        bands = [Band(sides[k, "lower"], sides[k, "upper"], *errors) for k, errors in enumerate(shares.tolist())]
+        return cls(paths, bands, certifying, inside)
+
+    @cached_property
+    def trials(self) -> NDArray[np.int64]:
+        return np.asarray(self.inside.sum(axis=0))
+
+    def counts(self, zs: Sequence[FloatArray]) -> NDArray[np.int64]:
+        """Return how many rows of each event each rule decides 1."""
+        return np.array([_counts(self.paths.setting._rule_of(z), self.certifying, self.inside) for z in zs])
+
+    @cached_property
+    def chosen(self) -> tuple[NDArray[np.int64], int]:
+        """The position on each path, and how many rules are certified: none, or that one and others of its path."""
+        if len(self.bands) == 1:
+            first, last = self._accepted(0, self.paths.centre)
+            return np.array([self._pick(0, first, last, 0.0)]), max(last - first + 1, 0)
+        positions = np.array([self._from_own_rows(k) for k in range(len(self.bands))])
+        target = self._target(positions)
+        for k, position in enumerate(positions):
+            first, last = self._accepted(k, target)
+            if not first <= position <= last:
+                return positions, 0
+        return positions, 1
+
+    @cached_property
+    def z(self) -> FloatArray:
+        """The rule."""
+        return self.paths.rule_at(self._target(self.chosen[0]))
+
+    def _target(self, positions: NDArray[np.int64]) -> FloatArray:
+        found: FloatArray = self.paths.points[np.arange(len(positions)), positions]
+        return found
+
+    def _accepted(self, k: int, target: FloatArray) -> tuple[int, int]:
+        return self.bands[k].accepted(self.counts(self.paths.line(k, target)), self.trials)
+
+    def _from_own_rows(self, k: int) -> int:
+        """Return the position on a path, by the rows of its own constraint alone: the proof needs that.
+
+        The other positions are not known then. So the rule is one that is likely to be certified wherever they are.
+        """
+        paths, likely = self.paths, []
+        widths = paths.errors * [
+            normal_quantile(1.0 - min(band.lower_error, band.upper_error), one_sided=True) for band in self.bands
+        ]
+        room = np.maximum(paths.half - widths, 0.0)
+        expected = paths.centre + np.clip(paths.best, -room, room)
+        for away in (-1.0, 1.0):
+            line = paths.line(k, expected + away * paths.disagreement)
+            likely.append(self.bands[k].likely(self.counts(line), self.trials))
+        firsts, lasts = zip(*likely, strict=True)
+        return self._pick(k, max(firsts), min(lasts), SLACK)
+
+    def _pick(self, k: int, first: int, last: int, slack: float) -> int:
+        """Return the best position from first to last, if possible with some slack to either side."""
+        points, steps = self.paths.points[k], round(slack / self.paths.spacing(k))
+        first, last = first + steps, last - steps
+        if first > last:
+            return int(np.clip((first + last) // 2, 0, len(points) - 1))
+        wanted = int(np.argmin(np.abs(points - np.clip(self.paths.centre[k] + self.paths.best[k], -9.0, 9.0))))
+        return int(np.clip(wanted, first, last))
+
+
+def _learn_centred(
+    setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
+) -> tuple[Rule, dict[str, Any]]:
+    found = _Centred.of(setting, certifying, inside, tolerance, confidence)
+    if not found.chosen[1]:
+        best_rule(setting.rows, setting.options, tolerance)
+        raise _centred_shortfall(found, tolerance, confidence).error(
+            setting.system, _rows_in_both(setting, found.trials), len(certifying)
+        )
+    problem = setting.problem([tolerance])
+    solution = conclude(problem, 0, found.z, status="found")
+    # The rows that learn and those that certify disagree, and the latter decide: the bounds are the latter's.
+    bounds = np.minimum(problem.lower, solution.values), np.maximum(problem.upper, solution.values)
+    problem = dataclasses.replace(problem, lower=bounds[0], upper=bounds[1])
+    rule = setting.rule(problem, solution, tolerance, 0)
+    successes = _counts(rule, certifying, inside)
+    claimed, levels = _sides(found.bands)
+    limits = [claim.bound(successes, found.trials, level) for claim, level in zip(claimed, levels, strict=True)]
+    return rule, {
+        "rules_learnt": int(found.paths.points.size),
+        "rules_certified": found.chosen[1],
+        "constraints": _certificate(setting.system, (bounds[0][0], bounds[1][0]), claimed, limits),
+    }
+
+
+def _sides(bands: Sequence[Band]) -> tuple[list[Claim], list[float]]:
+    claimed = [claim for band in bands for claim in (band.lower, band.upper)]
+    return claimed, [1.0 - error for band in bands for error in (band.lower_error, band.upper_error)]
+
+
+def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> Shortfall:
+    """Return what can be certified where nothing is, by trying."""
+    paths = found.paths
+
+    def passes(other: float, level: float) -> bool:
+        again = (paths.setting, found.certifying, found.inside)
+        return _Centred.of(*again, other, level).chosen[1] > 0
+
+    successes = found.counts([found.z])[0]
+    claimed, levels = _sides(found.bands)
+    bounds = np.array(
+        [claim.bound(successes, found.trials, level) for claim, level in zip(claimed, levels, strict=True)]
+    )
+    missed = bounds - [claim.limit for claim in claimed]
+    worst = int(np.argmax(missed))
+    smallest = None
+    if all(claim.moving for claim in claimed):
+        guess = tolerance + max(float(missed[worst]), 0.01 * tolerance)
+        smallest = _smallest(lambda other: passes(other, confidence), guess)
+    rooms = paths.half / paths.errors
+    taken = even_quantiles(rooms, confidence) / rooms
+    return Shortfall(
+        claim=claimed[worst],
+        bound=float(bounds[worst]),
+        tolerance=tolerance,
+        confidence=confidence,
+        certifiable_tolerance=smallest,
+        highest_confidence=_highest(lambda level: passes(tolerance, level), rooms, confidence),
+        factor=max(1.1, float(taken.max() / LARGEST_PART) ** 2),
+        rule="best centred",
+    )
+
+
+def _smallest(passes: Callable[[float], bool], guess: float) -> float | None:
+    """Return the first that passes of some tolerances, from a little below a guess on; None where none does."""
+    tried = np.minimum(guess * GROWTH ** np.arange(-4, 12), 1.0)
+    return next((float(one) for one in tried if passes(float(one))), None)
+
+
+def _highest(passes: Callable[[float], bool], rooms: FloatArray, confidence: float) -> float | None:
+    """Return the first that passes of some lower confidences; None where none does that is at least one half."""
+    tried = 1.0 - (1.0 - confidence) * 1.5 ** np.arange(1, 20)
+    promising = [one for one in tried[tried >= 0.5].tolist() if (even_quantiles(rooms, one) < rooms).all()]
+    return next((one for one in promising if passes(one)), None)
+
+
+# A ladder from strict to loose ------------------------------------------------------------------------
+
+
+def _learn_strict_to_loose(
+    setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
+) -> tuple[Rule, dict[str, Any]]:
+    ladder = _learn_rungs(setting, len(certifying), tolerance, confidence)
+    if not ladder.rules:
+        best_rule(setting.rows, setting.options, tolerance)
+        raise InfeasibleError("The search found no rule on the rows that learn.")
+    successes, trials = np.array([_counts(rule, certifying, inside) for rule in ladder.rules]), inside.sum(axis=0)
+    claimed = claims(setting.system, tolerance)
+    passed = fixed_sequence(claimed, successes, trials, confidence)
+    if passed == 0:
+        ratio = len(certifying) / len(setting.rows)
+        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, confidence)
+        raise short.error(setting.system, _rows_in_both(setting, trials), len(certifying))
+    last = passed - 1
+    bounds = [claim.bound(successes[last], trials, confidence) for claim in claimed]
+    return ladder.rules[last], {
+        "rules_learnt": len(ladder.rules),
+        "rules_certified": passed,
+        "constraints": _certificate(setting.system, (ladder.lower[last], ladder.upper[last]), claimed, bounds),
+    }
 
 
 @dataclass(frozen=True, eq=False)
