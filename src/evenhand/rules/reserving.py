@@ -115,7 +115,8 @@ def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bo
     if criterion.kinds != {"selection"}:
         raise InputError(
             "confidence tests rates of positive decisions, among everyone or among the rows of one label; this"
-            f" criterion speaks of {', '.join(sorted(criterion.kinds - {'selection'}))}: use safety=..., and audit on other rows."
+            f" criterion speaks of {', '.join(sorted(criterion.kinds - {'selection'}))}: use safety=..., and audit on"
+            " other rows."
         )
     events = write_out(criterion, rows.groups).events
     inside = {event: _rows_of(event, rows) for event in events}
