@@ -28,6 +28,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import evenhand as eh
 import onnx
+from classifiers import paper_classifier
 from evenhand.errors import DisagreementError, EvenhandWarning, InputError, MissingExtraError
 from evenhand.export import onnx as export
 from evenhand.export.onnx import Agreement, classifier_to_onnx, rule_to_onnx
@@ -59,7 +60,7 @@ def run(path, feeds):
 def fitted(model, data, X=None, **options):
     options = {"tolerance": 0.3, "cv": 2, "random_state": 0, **options}
     X = data.X if X is None else X
-    return eh.FairClassifier(model, **options).fit(X, data.y, sensitive_features=data.group)
+    return paper_classifier(model, **options).fit(X, data.y, sensitive_features=data.group)
 
 
 @settings(max_examples=25)

@@ -49,6 +49,7 @@ MODULES = {
     ),
 }  # fmt: skip
 EXEMPT = {
+    "evenhand.Event.text": "takes words of the library's own",
     "evenhand.Criterion": "the base of the criteria; its subclasses are called",
     "evenhand.Criterion.constraints": "the same",
     "evenhand.Dual": "it has no parameters",
@@ -411,6 +412,8 @@ def _criterion_calls() -> dict[str, Call]:
     right: dict[str, dict[str, Any]] = {
         "DemographicParity": {}, "EqualOpportunity": {}, "EqualizedOdds": {}, "PredictiveEquality": {},
         "SelectionRatio": {"ratio": 0.8}, "MinimumRate": {"rate": "tpr", "floor": 0.5}, "SelectionBudget": {},
+        "AccuracyParity": {}, "MaximumRate": {"rate": "precision", "ceiling": 0.5},
+        "LinearConstraint": {"terms": {eh.Event("sex", "F"): 1.0}, "upper": 0.5},
     }  # fmt: skip
     found = {}
     for name, options in right.items():
@@ -430,6 +433,7 @@ def calls() -> Mapping[str, Call]:
     solved = {"problem": setting.problem([0.3])}
     intervals = functools.partial(_late, "evenhand.statistics.intervals")
     bounds = functools.partial(_late, "evenhand.statistics.bounds")
+    mixture = eh.Mixture((rule,), (1.0,))
     linear = {"coefficients": [1.0, -1.0], "successes": [30, 66], "trials": [100, 200]}
     found: dict[str, Call] = {
         "evenhand.learn_rule": Call(eh.learn_rule, _learning),
@@ -463,6 +467,9 @@ def calls() -> Mapping[str, Call]:
         ),
         "evenhand.Rule.from_criterion": Call(eh.Rule.from_criterion, _hand_made),
         "evenhand.Rule.from_json": Call(eh.Rule.from_json, lambda: {"text": rule.to_json()}),
+        "evenhand.Event": Call(eh.Event, lambda: {"attribute": "sex", "group": "F"}),
+        "evenhand.Mixture": Call(eh.Mixture, lambda: {"rules": (rule,), "weights": (1.0,)}),
+        "evenhand.Mixture.from_json": Call(eh.Mixture.from_json, lambda: {"text": mixture.to_json()}),
         "evenhand.Rule.to_sql": Call(
             rule.to_sql,
             lambda: {"p_y": "p", "p_group": {(0, "0"): "a", (0, "1"): "b", (1, "0"): "c", (1, "1"): None}},
@@ -553,8 +560,10 @@ def calls() -> Mapping[str, Call]:
         "evenhand.statistics.bounds.exact_upper_bound": Call(bounds("exact_upper_bound"), lambda: dict(linear)),
         "evenhand.statistics.bounds.exact_within": Call(bounds("exact_within"), lambda: {**linear, "limit": 0.1}),
     }  # fmt: skip
-    for name in ("decide", "decision_function", "bias_scores", "explain"):
+    for name in ("decide", "decision_function", "bias_scores", "explain", "read_columns"):
         found[f"evenhand.Rule.{name}"] = Call(getattr(rule, name), _deciding)
+    for name in ("decide", "expected_decision"):
+        found[f"evenhand.Mixture.{name}"] = Call(getattr(mixture, name), _deciding)
     for name in ("predict", "decision_function", "bias_scores", "explain", "probabilities"):
         found[f"evenhand.FairClassifier.{name}"] = Call(_of_fair(name), _predicting, foreign=("X",))
     for name in ("wilson_interval",):

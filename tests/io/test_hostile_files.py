@@ -14,13 +14,14 @@ from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingCla
 from sklearn.linear_model import LogisticRegression
 
 import evenhand as eh
+from classifiers import paper_classifier
 from evenhand.errors import EvenhandError, ModelFormatError, RuleFormatError, UntrustedTypesError
 
 
 def make(model, **options):
     data = eh.datasets.make_zafar(300, random_state=0)
     options = {"criterion": "dp", "tolerance": 0.4, "cv": 2, "random_state": 0, **options}
-    return eh.FairClassifier(model, **options).fit(data.X, data.y, sensitive_features=data.group)
+    return paper_classifier(model, **options).fit(data.X, data.y, sensitive_features=data.group)
 
 
 @pytest.fixture(scope="module")

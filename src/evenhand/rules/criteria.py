@@ -405,6 +405,8 @@ class LinearConstraint(Criterion):
                 "LinearConstraint needs terms such as {Event(attribute='sex', group='F'): 1.0}; got"
                 f" {shown(self.terms)}."
             )
+        if not isinstance(self.name, str | None):
+            raise InputError(f"The name of a LinearConstraint is a text or None; got {shown(self.name)}.")
         if not (is_number(self.lower) and is_number(self.upper) and self.lower <= self.upper):
             raise InputError(
                 f"LinearConstraint needs numbers lower <= upper; got {shown(self.lower)}, {shown(self.upper)}."
@@ -445,7 +447,8 @@ class LinearConstraint(Criterion):
 
 
 def _is_term(pair: Any) -> bool:
-    return isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Event) and is_number(pair[1])
+    named = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Event)
+    return named and is_number(pair[1]) and bool(np.isfinite(pair[1]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from evenhand.arguments import is_whole, shown
+from evenhand.arguments import check_label, is_whole, shown
 from evenhand.errors import InputError
 
 Kind = Literal["selection", "precision", "npv", "accuracy"]
@@ -91,7 +91,7 @@ def display_names(attributes: Iterable[AttributeKey]) -> dict[AttributeKey, str]
 
     Examples
     --------
-    >>> from evenhand.rules.criteria import Intersection, display_names
+    >>> from evenhand.rules.events import Intersection, display_names
     >>> list(display_names(["sex", "race", "sex & race", Intersection("sex", "race")]).values())
     ['sex', 'race', 'sex & race', 'sex & race (crossed)']
     """
@@ -138,13 +138,18 @@ class Event:
         return ", ".join(parts) or "everyone"
 
     def __post_init__(self) -> None:
-        if self.kind != "selection" and self.label is not None:
-            raise InputError(f"{self.kind} counts rows of both labels: leave label=None.")
-        if self.kind not in ("selection", "precision", "npv", "accuracy") or self.label not in (None, 0, 1):
+        known = isinstance(self.kind, str) and self.kind in ("selection", "precision", "npv", "accuracy")
+        if not known or not (self.label is None or (is_whole(self.label) and self.label in (0, 1))):
             raise InputError(
                 f"An event has a kind among selection, precision, npv and accuracy, and label 0, 1 or None; got"
                 f" {shown(self.kind)}, {shown(self.label)}."
             )
+        if self.kind != "selection" and self.label is not None:
+            raise InputError(f"{self.kind} counts rows of both labels: leave label=None.")
+        if not isinstance(self.attribute, str | Intersection | None):
+            raise InputError(f"attribute must be a name, an Intersection or None; got {shown(self.attribute)}.")
+        if self.attribute is not None:
+            check_label(self.group, "The group of an event")
 
     @property
     def needs_label(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evenhand.arguments import is_number, shown
 from evenhand.errors import InfeasibleError, InputError, RuleFormatError
 from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
 from evenhand.rows import Rows
@@ -60,8 +61,12 @@ class Mixture:
     solution: Solution | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.rules or not all(isinstance(rule, Rule) for rule in self.rules):
-            raise InputError("A mixture needs one rule or more.")
+        if not isinstance(self.rules, tuple) or not self.rules or not all(isinstance(r, Rule) for r in self.rules):
+            raise InputError(f"A mixture needs a tuple of one rule or more; got {shown(self.rules)}.")
+        if not isinstance(self.weights, tuple) or not all(is_number(weight) for weight in self.weights):
+            raise InputError(f"A mixture needs a tuple of numbers as its weights; got {shown(self.weights)}.")
+        if not isinstance(self.solution, Solution | None):
+            raise InputError(f"The solution of a mixture is a Solution or None; got {shown(self.solution)}.")
         first = self.rules[0]
         alike = all((r.groups, r.classes, r.events) == (first.groups, first.classes, first.events) for r in self.rules)
         if not alike:

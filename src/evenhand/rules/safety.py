@@ -26,12 +26,13 @@ from evenhand.rules.system import System
 from evenhand.text import printable
 
 MOST_NAMED = 3
+MOST = 100.0
 
 
 def check_safety(safety: Any) -> float:
     """Return a number of standard errors, or raise."""
-    if not is_number(safety) or not 0.0 <= safety < np.inf:
-        raise InputError(f"safety is a number of standard errors, 0 or more, such as 1.0; got {shown(safety)}.")
+    if not is_number(safety) or not 0.0 <= safety <= MOST:
+        raise InputError(f"safety is a number of standard errors from 0 to {MOST:g}, such as 1.0; got {shown(safety)}.")
     return float(safety)
 
 
@@ -203,6 +204,7 @@ class Safety:
 
     def _rows_needed(self, parts: FloatArray, event: int, limit: float) -> float:
         """Return how many rows of an event bring a constraint's variance down to a limit."""
+        limit = max(limit, 1e-12)
         others = float(parts.sum() - parts[event])
         if others < limit / 2.0:
             return float(self.counts[event] * parts[event]) / (limit - others)

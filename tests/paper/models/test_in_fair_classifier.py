@@ -8,6 +8,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 
 import evenhand as eh
+from classifiers import paper_classifier
 from evenhand.paper.models import MLP, CLIPZeroShot, attribute_prompts
 
 
@@ -81,10 +82,9 @@ def test_clip_is_an_auxiliary_of_the_joint_label(faces, tiny_clip):
     y, group = np.tile(labels, 3), np.where(np.tile(codes, 3) == 1, "m", "f")
     prompts = attribute_prompts({0: "sad", 1: "happy"}, {"f": "woman", "m": "man"})
     clip = CLIPZeroShot(model=tiny_clip, prompts=prompts)
-    fair = eh.FairClassifier(
+    fair = paper_classifier(
         FrozenEstimator(Brightness().fit(X, y)),
         auxiliary=FrozenEstimator(clip),
-        criterion="equalized_odds",
         tolerance=0.1,
         cv=None,
     ).fit(X, y, sensitive_features=group)
