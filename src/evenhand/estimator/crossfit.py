@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -271,7 +271,44 @@ class Trained:
     probabilities: FloatArray
 
 
-class FoldEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _MadeByFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier around models that ``FairClassifier.fit`` trains: it is fitted when it is made."""
+
+    classes: NDArray[Any]
+
+    @property
+    def _example(self) -> Any:
+        """A model that has seen the features."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("n_features_in_", "feature_names_in_"):
+            return getattr(self._example, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes."""
+        return self.classes
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Refuse: its models are trained by cross-fitting."""
+        raise InputError(f"A {type(self).__name__} is made by FairClassifier.fit, which trains its models.")
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probabilities, of shape (n, classes)."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return each row's most probable class."""
+        found: NDArray[Any] = self.classes[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+class FoldEnsemble(_MadeByFit):
     """The models of all folds, whose probabilities are averaged.
 
     Parameters
@@ -291,19 +328,9 @@ class FoldEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.estimators = estimators
         self.classes = classes
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("n_features_in_", "feature_names_in_"):
-            return getattr(self.estimators[0], name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     @property
-    def classes_(self) -> NDArray[Any]:
-        """The classes."""
-        return self.classes
-
-    def fit(self, X: Any, y: Any = None) -> FoldEnsemble:
-        """Refuse: its models are trained by cross-fitting."""
-        raise InputError("A FoldEnsemble is made by FairClassifier.fit, which trains its models.")
+    def _example(self) -> Any:
+        return self.estimators[0]
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the mean of the models' probabilities, of shape (n, classes)."""
@@ -311,16 +338,8 @@ class FoldEnsemble(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mean: FloatArray = np.mean(every, axis=0)
         return mean
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return each row's most probable class."""
-        found: NDArray[Any] = self.classes[self.predict_proba(X).argmax(axis=1)]
-        return found
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-
-class LabelMarginal(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LabelMarginal(_MadeByFit):
     """p(Y|x) as the sum of a model's p(Y, A|x) over the groups.
 
     Parameters
@@ -341,19 +360,9 @@ class LabelMarginal(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.positive_index = positive_index
         self.n_groups = n_groups
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("n_features_in_", "feature_names_in_"):
-            return getattr(self.model, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     @property
-    def classes_(self) -> NDArray[Any]:
-        """The classes."""
-        return self.classes
-
-    def fit(self, X: Any, y: Any = None) -> LabelMarginal:
-        """Refuse: its model is trained by cross-fitting."""
-        raise InputError("A LabelMarginal is made by FairClassifier.fit, which trains its model.")
+    def _example(self) -> Any:
+        return self.model
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the labels' probabilities, of shape (n, 2)."""
@@ -363,14 +372,6 @@ class LabelMarginal(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the labels' probabilities from those of the pairs of label and group."""
         by_label: FloatArray = cells.reshape(len(cells), 2, self.n_groups).sum(axis=2)
         return by_label if self.positive_index == 1 else np.ascontiguousarray(by_label[:, ::-1])
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return each row's more probable label."""
-        found: NDArray[Any] = self.classes[self.predict_proba(X).argmax(axis=1)]
-        return found
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
 
 
 def class_probabilities(model: Any, X: Any, classes: NDArray[Any]) -> FloatArray:

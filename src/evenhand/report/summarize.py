@@ -221,8 +221,9 @@ def summarize_rows(
         for at, rule in points:
             after = rule.decision_function(rows.p_y, rows.p_group) > 0.0
             steps.append(_step(rows, rule, at, judge(after, tolerance=at), before, after))
+        alone = _state(base)
         for step in steps:
-            step["harm"] = harm_text(_state(base), step, confidence) if held_out else None
+            step["harm"] = harm_text(alone, step, confidence) if held_out else None
         picture = _picture(rows, [rule for _, rule in points], chosen, random_state)
     else:
         assert decided is not None

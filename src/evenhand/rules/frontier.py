@@ -16,7 +16,7 @@ from evenhand.inputs import FloatArray, GroupProbabilities, Missing, SensitiveFe
 from evenhand.rows import Rows, read_rows
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.ladder import answer_ladder, best_rule, safe_rule
+from evenhand.rules.ladder import answer_ladder, rule_for
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options, Setting
@@ -198,9 +198,7 @@ def rule_and_frontier(rows: Rows, options: Options, tolerance: float, steps: int
     setting, tolerance = Setting.of(rows, options), check_tolerance(tolerance)
     curve = _frontier(setting, None, tolerance, steps)
     found = next((point.rule for point in curve if point.tolerance == tolerance), None)
-    if options.safety == 0.0:
-        return found or best_rule(rows, options, tolerance), curve
-    rule = safe_rule(setting, tolerance, found)
+    rule = rule_for(setting, tolerance, found)
     others = [point for point in curve.points if point.tolerance != tolerance]
     points = sorted([*others, _point(setting, tolerance, rule)], key=lambda point: point.tolerance)
     return rule, dataclasses.replace(curve, points=tuple(points))

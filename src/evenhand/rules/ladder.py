@@ -13,7 +13,7 @@ from evenhand.rows import Rows
 from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import thin_text
-from evenhand.rules.setting import Options, Setting
+from evenhand.rules.setting import Options, Setting, pairs
 from evenhand.search import Dual, NoRule, Problem
 from evenhand.search.closest import loosening, nearest_miss
 from evenhand.search.problem import FEASIBILITY_SLACK, conclude
@@ -25,14 +25,13 @@ def best_rule(rows: Rows, options: Options, tolerance: float) -> Rule:
     With ``safety`` a model that meets the bounds is left alone; where no rule meets them when they are drawn in, the
     rule is one that meets them as they were asked for, and a warning says so.
     """
-    setting, tolerance = Setting.of(rows, options), check_tolerance(tolerance)
-    if options.safety == 0.0:
-        return _only_answer(setting, tolerance)
-    return safe_rule(setting, tolerance, None)
+    return rule_for(Setting.of(rows, options), check_tolerance(tolerance))
 
 
-def safe_rule(setting: Setting, tolerance: float, found: Rule | None) -> Rule:
-    """Return the rule for a tolerance with safety; ``found`` is what a search has found for it already."""
+def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> Rule:
+    """Return what :func:`best_rule` does; ``found`` is what a search has found for the tolerance already."""
+    if setting.options.safety == 0.0:
+        return found or _only_answer(setting, tolerance)
     if {"precision", "npv"} & setting.options.criterion.kinds:
         plain = _only_answer(_without(setting), tolerance)
         setting, found = dataclasses.replace(setting, reference=setting.decide(plain.z)), None
@@ -74,7 +73,7 @@ def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
         EvenhandWarning,
         stacklevel=4,
     )
-    asked = tuple(zip(*(bounds[0].tolist() for bounds in setting.system.bounds([tolerance])), strict=True))
+    asked = pairs(*setting.system.bounds([tolerance]))
     return dataclasses.replace(
         rule,
         solution=dataclasses.replace(rule.solution_, asked=asked, used=asked),
@@ -156,6 +155,6 @@ def _infeasible(
     claim = "the smallest that some rule of this family meets is" if exact else "a rule exists at"
     return InfeasibleError(
         f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}. A mixture"
-        " of rules that draws lots meets every tolerance: learn_rule(..., randomize=True).",
+        " of rules that draws lots may meet it: learn_rule(..., randomize=True).",
         smallest_tolerance=smallest,
     )

@@ -79,8 +79,8 @@ def learn_rule(
         :mod:`evenhand.rules.confidence`.
     randomize : bool, default=False
         Whether lots may be drawn: the result is a :class:`evenhand.rules.mixture.Mixture` of rules that meets the
-        bounds in the mean, at every tolerance, and is at least as accurate as any single rule. Read the page on
-        lotteries before you use one on people.
+        bounds in the mean, often at tolerances that no single rule meets, and is at least as accurate as any single
+        rule. Read the page on lotteries before you use one on people.
     sample_weight : array of shape (n,), default=None
         A weight of k counts as k copies.
     costs : (false positive, false negative) or dict, default=None

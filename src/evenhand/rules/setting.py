@@ -221,7 +221,7 @@ class Setting:
         if self.options.safety == 0.0:
             return solution
         asked, used = self.system.bounds([tolerance]), (problem.lower[[step]], problem.upper[[step]])
-        return dataclasses.replace(solution, asked=_pairs(*asked), used=_pairs(*used))
+        return dataclasses.replace(solution, asked=pairs(*asked), used=pairs(*used))
 
     def _rule_of(self, z: Sequence[float] | FloatArray) -> Rule:
         return Rule(
@@ -243,7 +243,8 @@ class Setting:
         return [term_name(row, self.system.names) for row in self.system.contrasts]
 
 
-def _pairs(lower: FloatArray, upper: FloatArray) -> tuple[tuple[float, float], ...]:
+def pairs(lower: FloatArray, upper: FloatArray) -> tuple[tuple[float, float], ...]:
+    """Return the first step's bounds as pairs, one for each constraint."""
     return tuple(zip(lower[0].tolist(), upper[0].tolist(), strict=True))
 
 
