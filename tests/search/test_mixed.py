@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import evenhand as eh
-from evenhand.search import NoRule
+from evenhand.search import NoRule, mixed
 from evenhand.search.mixed import mix
 from oracles import cells_by_linear_program
 from problems import random_problem, setting_of
@@ -65,14 +65,29 @@ def test_no_rule_is_better_than_the_best_mixture(criterion, tolerance):
         assert single.utility <= found.utility + 1e-9
 
 
-def test_more_looks_than_allowed_leave_a_true_bound(monkeypatch):
-    from evenhand.search import mixed
-
-    problem = setting_of(DATA.y, DATA.group, DATA.p_y, DATA.p_joint, criterion="eo").problem([0.01])
+def test_a_search_that_is_stopped_leaves_a_true_bound(monkeypatch):
+    problem = setting_of(DATA.y, DATA.group, DATA.p_y, DATA.p_joint, criterion="dp").problem([0.01])
     best = mix(problem)
-    monkeypatch.setattr(mixed, "MOST_COLUMNS", 9)
-    stopped = mix(problem)
-    if isinstance(stopped, NoRule):
-        assert not stopped.proven
-    else:
-        assert stopped.utility <= best.utility + 1e-9 <= stopped.upper_bound + 2e-9
+    looked = []
+    for most in range(4, best.columns + 1):
+        monkeypatch.setattr(mixed, "MOST_COLUMNS", most)
+        stopped = mix(problem)
+        if isinstance(stopped, NoRule):
+            assert not stopped.proven
+            continue
+        assert stopped.utility <= best.utility + 1e-9
+        assert stopped.upper_bound >= best.utility - 1e-9
+        looked.append(stopped.upper_bound > stopped.utility + 1e-6)
+    # Some were stopped before they were optimal, and said so.
+    assert any(looked)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), k=st.sampled_from([1, 2]), tolerance=st.sampled_from([0.0, 0.1, 0.3]))
+def test_every_multiplier_bounds_every_mixture(seed, k, tolerance):
+    problem = random_problem(seed, n=7, k=k, tolerance=tolerance)
+    truth = best_mixture(problem)
+    multipliers = np.random.default_rng(seed).normal(size=problem.effects.shape[1])
+    priced = mixed._price(problem, multipliers, bounds_only=False)
+    bound = priced.upper_bound + mixed._at_bounds(multipliers, problem.lower[0], problem.upper[0])
+    assert truth is None or bound >= truth - 1e-9
