@@ -76,7 +76,7 @@ from evenhand.statistics.intervals import check_confidence, normal_quantile
 
 # How far inside of what it expects to be certified a path's rule is chosen where the other paths' are not known yet,
 # in standard errors; and the largest part of a tolerance that a bound's width may take for rows to usually do.
-SLACK = 0.35
+SLACK = 0.75
 LARGEST_PART = 0.8
 # Tolerances that might be certified are tried in steps of this factor.
 GROWTH = 1.05
