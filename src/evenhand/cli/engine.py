@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evenhand import tables
 from evenhand.cli.columns import cells_of, match_columns, positive_label, which_columns
+from evenhand.engines.learning import check_plain
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, require
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
@@ -37,6 +38,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
         if column not in source.names:
             raise InputError(f"{file} has no column {column!r}. {tables.nearest(column, source.names)}")
     criterion = options.criterion
+    check_plain(options)
     labels = values_of(source, columns.label)
     positive = positive_label(labels, columns.pos_label, columns.label)
     negative = [label for label in labels if label != positive]

@@ -26,6 +26,7 @@ def fit(
     search: Literal["certified", "directions", "lines", "dual", "smoothed"] = "certified",
     safety: float = 1.0,
     confidence: float | None = None,
+    objective: str = "accuracy",
     costs: tuple[float, float] | None = None,
     features: list[str] | None = None,
     test: Path | None = None,
@@ -65,6 +66,8 @@ def fit(
         that meets the bounds alone. 0 is the paper's rule: it sits on the tolerance, and new rows are often beyond it.
     confidence
         Promise that the criterion holds in the population with this probability.
+    objective
+        What is maximised: accuracy, balanced_accuracy, or an F score such as f1, f2 or f0.5.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
     features
@@ -104,6 +107,7 @@ def fit(
     options = Options(
         criterion=wanted,
         search=search,
+        objective=objective,
         costs=read_costs(costs),
         missing=columns.missing,
         random_state=seed,

@@ -20,12 +20,13 @@ def frontier(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: bool = False,
     safety: float = 0.0,
+    objective: str = "accuracy",
     costs: tuple[float, float] | None = None,
     report: Path | None = None,
     tolerance: float = 0.05,
     seed: int = 0,
 ) -> int:
-    """Show the best accuracy at each of a ladder of tolerances.
+    """Show the best accuracy (or other objective) at each of a ladder of tolerances.
 
     evenhand frontier val.parquet --label y --score p --sensitive sex --group-score Female=p_female
 
@@ -47,6 +48,8 @@ def frontier(
         Print JSON instead of a table.
     safety
         Draw each bound in by so many standard errors, as fit does by default.
+    objective
+        What is maximised: accuracy, balanced_accuracy, or an F score such as f1, f2 or f0.5.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
     report
@@ -75,7 +78,12 @@ def frontier(
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
     options = Options(
-        criterion=wanted, safety=safety, costs=read_costs(costs), missing=columns.missing, random_state=seed
+        criterion=wanted,
+        safety=safety,
+        objective=objective,
+        costs=read_costs(costs),
+        missing=columns.missing,
+        random_state=seed,
     )
     rows, _ = read_scores(file, columns, wanted)
     curve = frontier_of(rows, options, tolerances)

@@ -135,7 +135,7 @@ def learn_with_confidence(
     check_unweighted(rows.sample_weight)
     check_confidence(confidence)
     if share is None:
-        share = certifying_share(options.criterion, rows, check_tolerance(tolerance))
+        share = certifying_share(options.bounded, rows, check_tolerance(tolerance))
     reserved = reserve_rows(options.criterion, rows, check_random_state(options.random_state), share)
     learning, certifying = rows.take(~reserved), rows.take(reserved)
     return learn_certified(learning, certifying, options, tolerance=tolerance, confidence=confidence)
@@ -206,8 +206,7 @@ class _Centred:
     ) -> _Centred:
         unchanged = left_alone(setting, tolerance)
         if unchanged is None:
-            problem, solver = setting.problem([tolerance]), setting.options.solver
-            (found,) = solver.solve(problem, random_state=setting.options.random_state)
+            (found,) = setting.solve(setting.problem([tolerance]))
         else:
             found = unchanged.solution_
         paths = Paths.of(setting, tolerance, found, inside.sum(axis=0))
@@ -409,8 +408,7 @@ def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confiden
     far = np.abs(setting.system.matrix).sum(axis=1) + 1.0
     problem = dataclasses.replace(problem, lower=np.maximum(lower, -far), upper=np.minimum(upper, far))
     rules, kept = [], []
-    options = setting.options
-    for step, result in enumerate(options.solver.solve(problem, random_state=options.random_state)):
+    for step, result in enumerate(setting.solve(problem)):
         if not isinstance(result, NoRule):
             rules.append(setting.rule(problem, result, tolerance, step))
             kept.append(step)

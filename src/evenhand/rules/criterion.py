@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,21 @@ from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.events import AttributeKey, Groups, Intersection, Kind, event_to_dict
+
+
+class Level(NamedTuple):
+    """A number that makes a criterion linear once it is known, such as the precision that all groups are to have.
+
+    ``attribute`` is the one that it is about, where the criterion has a level for each. ``moving`` tells whether the
+    caller's tolerance has any effect on the bounds.
+    """
+
+    part: Criterion
+    attribute: AttributeKey | None = None
+    moving: bool = False
+
+
+Ranges = Mapping[Level, tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +75,21 @@ class Criterion:
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bounds, for attributes with these groups."""
         raise NotImplementedError
+
+    def reported(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bounds whose values a rule reports: its own, unless only a fit finds them."""
+        return self.constraints(groups)
+
+    def levels(self, groups: Groups) -> tuple[Level, ...]:
+        """Return what must be known for the bounds to be linear in the decisions: nothing, for most criteria."""
+        return ()
+
+    def at(self, ranges: Ranges, tolerance: float) -> Criterion:
+        """Return linear bounds that every rule meets that meets the criterion with its levels in these ranges.
+
+        Where a range is a single number, the rules that meet the bounds meet the criterion.
+        """
+        return self
 
     def _attributes(self, groups: Groups) -> tuple[AttributeKey, ...]:
         check_groups(groups)
@@ -123,6 +153,18 @@ class Composite(Criterion):
     def intersections(self) -> tuple[Intersection, ...]:
         """The crossed attributes that the parts speak of."""
         return tuple(dict.fromkeys(crossed for part in self.parts for crossed in part.intersections))
+
+    def reported(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bounds of all parts whose values a rule reports."""
+        return tuple(dict.fromkeys(bound for part in self.parts for bound in part.reported(groups)))
+
+    def levels(self, groups: Groups) -> tuple[Level, ...]:
+        """Return the levels of all parts."""
+        return tuple(dict.fromkeys(level for part in self.parts for level in part.levels(groups)))
+
+    def at(self, ranges: Ranges, tolerance: float) -> Criterion:
+        """Return all parts at these levels."""
+        return Composite(parts=tuple(one for part in self.parts for one in _parts(part.at(ranges, tolerance))))
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bounds of all parts; a bound that two parts share is kept once."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandWarning, InfeasibleError
 from evenhand.rows import Rows
+from evenhand.rules import levels
 from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import thin_text
@@ -46,7 +47,9 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
 
 
 def left_alone(setting: Setting, tolerance: float) -> Rule | None:
-    """Return the rule that changes nothing, if the model meets the bounds."""
+    """Return the rule that changes nothing, if the model meets the bounds and its threshold is that of the objective."""
+    if setting.options.target.is_ratio:
+        return None
     problem = setting.problem([tolerance])
     origin = np.zeros(problem.dimension)
     solution = conclude(problem, 0, origin, status="unchanged")
@@ -100,9 +103,11 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
     ``strict`` raises there.
     """
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
+    if setting.system.levels:
+        return _answer_with_levels(setting, ladder, strict=strict)
     problem = setting.problem(ladder)
     solver = setting.options.solver
-    results = solver.solve(problem, random_state=setting.options.random_state)
+    results = setting.solve(problem)
     answers: list[tuple[float, Rule | NoRule]] = []
     for step, (tolerance, result) in enumerate(zip(ladder, results, strict=True)):
         if isinstance(result, NoRule):
@@ -113,6 +118,17 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
             if len(ladder) == 1 and result.status in ("gap", "found"):
                 result = dataclasses.replace(result, expected_optimum=setting.expected_optimum(problem))
             answers.append((tolerance, setting.rule(problem, result, tolerance, step)))
+    return answers
+
+
+def _answer_with_levels(setting: Setting, ladder: list[float], *, strict: bool) -> list[tuple[float, Rule | NoRule]]:
+    """Return what :func:`answer_ladder` does where the criterion has levels: a search for each tolerance."""
+    answers: list[tuple[float, Rule | NoRule]] = []
+    for tolerance in ladder:
+        found = levels.answer(setting, tolerance, [rule for _, rule in answers if isinstance(rule, Rule)])
+        if strict and isinstance(found, NoRule):
+            raise levels.infeasible(setting, tolerance, found)
+        answers.append((tolerance, found))
     return answers
 
 
