@@ -166,8 +166,8 @@ def check_plain(options: Options) -> None:
     """Raise where what is asked for needs the rows in memory."""
     if options.objective != ACCURACY:
         raise InputError(
-            f"Engines maximise accuracy, or minus the mean cost with costs=...; for objective={options.objective!r} read"
-            " the rows into memory and use evenhand.learn_rule."
+            "Engines maximise accuracy, or minus the mean cost with costs=...; for"
+            f" objective={options.objective!r} read the rows into memory and use evenhand.learn_rule."
         )
 
 

@@ -33,6 +33,8 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
     """Return what :func:`best_rule` does; ``found`` is what a search has found for the tolerance already."""
     if setting.options.safety == 0.0:
         return found or _only_answer(setting, tolerance)
+    if setting.system.levels:
+        return _safe_level(setting, tolerance)
     if {"precision", "npv"} & setting.options.criterion.kinds:
         plain = _only_answer(_without(setting), tolerance)
         setting, found = dataclasses.replace(setting, reference=setting.decide(plain.z)), None
@@ -47,7 +49,7 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
 
 
 def left_alone(setting: Setting, tolerance: float) -> Rule | None:
-    """Return the rule that changes nothing, if the model meets the bounds and its threshold is that of the objective."""
+    """Return the rule that changes nothing, if the model meets the bounds and goes by the objective's threshold."""
     if setting.options.target.is_ratio:
         return None
     problem = setting.problem([tolerance])
@@ -69,18 +71,48 @@ def _without(setting: Setting) -> Setting:
 
 def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
     """Return a rule that meets the bounds as they were asked for; it says so, and so does a warning."""
-    warnings.warn(
-        f"No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on these"
-        " rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or use"
-        " more rows.",
-        EvenhandWarning,
-        stacklevel=4,
-    )
+    _warn_without_safety(setting, tolerance)
     asked = pairs(*setting.system.bounds([tolerance]))
     return dataclasses.replace(
         rule,
         solution=dataclasses.replace(rule.solution_, asked=asked, used=asked),
         learned_from={**rule.learned_from, "safety": setting.safety.to_dict(tolerance)},
+    )
+
+
+def _warn_without_safety(setting: Setting, tolerance: float) -> None:
+    warnings.warn(
+        f"No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on these"
+        " rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or use"
+        " more rows.",
+        EvenhandWarning,
+        stacklevel=5,
+    )
+
+
+def _safe_level(setting: Setting, tolerance: float) -> Rule:
+    """Return what :func:`rule_for` does for predictive parity: its tolerance is drawn in, and there is one for all."""
+    asked = levels.asked_tolerance(setting, tolerance)
+    rule = _only_answer(_without(setting), tolerance)
+    used, thin = levels.drawn_in(setting, asked, setting.decide(rule.z))
+    if thin:
+        warnings.warn(thin_text(thin), EvenhandWarning, stacklevel=4)
+    criterion = dataclasses.replace(setting.options.criterion, tolerance=used)
+    inner = Setting.of(setting.rows, dataclasses.replace(setting.options, criterion=criterion, safety=0.0))
+    found = levels.unchanged(inner, tolerance) or levels.answer(inner, tolerance)
+    if isinstance(found, Rule):
+        rule = found
+    else:
+        used = asked
+        _warn_without_safety(setting, tolerance)
+    count = len(setting.reported)
+    solution = dataclasses.replace(rule.solution_, asked=((-asked, asked),) * count, used=((-used, used),) * count)
+    safety = {"standard_errors": setting.options.safety, "thin_cells": [vars(cell) for cell in thin]}
+    return dataclasses.replace(
+        rule,
+        criterion=setting.options.criterion,
+        solution=solution,
+        learned_from={**rule.learned_from, "safety": safety},
     )
 
 

@@ -28,8 +28,10 @@ from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules.criterion import Level
 from evenhand.rules.events import RATES, Event
+from evenhand.rules.parities import PredictiveParity
 from evenhand.rules.rate_bounds import MinimaxRate
 from evenhand.rules.rule import Rule
+from evenhand.rules.safety import ThinCell, about
 from evenhand.rules.setting import Setting
 from evenhand.search import Certified, Dual, NoRule, Problem, Solution
 from evenhand.search.problem import FEASIBILITY_SLACK, conclude
@@ -41,7 +43,7 @@ CLOSE = 1e-9
 NARROW = 1e-4
 MOST_CEILINGS = 60
 VISITS_A_CEILING = 200_000_000
-ROUNDS_FOR_AN_ERROR = 10
+ROUNDS_FOR_AN_ERROR = 6
 
 _Box = dict[Level, tuple[float, float]]
 
@@ -64,9 +66,7 @@ def answer(setting: Setting, tolerance: float, known: Iterable[Rule] = ()) -> Ru
     if not any(isinstance(level.part, MinimaxRate) for level in levels):
         return _Common(setting, tolerance).answer(known)
     if len(levels) > 1:
-        raise InputError(
-            "MinimaxRate is the only criterion of a fit that may search for its level: leave out the others."
-        )
+        raise InputError("MinimaxRate goes with linear criteria: leave out PredictiveParity, or the other MinimaxRate.")
     return _Ceiling(setting, tolerance, levels[0]).answer()
 
 
@@ -170,7 +170,7 @@ class _Common(_Levelled):
         return left_behind
 
     def branch(self, box: _Box) -> Iterator[tuple[float, _Box | None]]:
-        """Bound the rules whose levels are in a box: yield each half with its bound, or the bound of all that is left."""
+        """Bound the rules whose levels are in a box: yield each half with its bound, or the bound alone."""
         found = self.solve(self.problem(box))
         if isinstance(found, NoRule):
             yield found.upper_bound, None
@@ -227,18 +227,18 @@ class _Ceiling(_Levelled):
         """Return the largest rate of any group under a rule; 0 where no group has one."""
         _, _, sign, constant = RATES[self.part.rate]
         rates = constant + sign * self.rates(self.setting.decide(z), self.events)
-        return float(np.nan_to_num(rates).max())
+        return float(np.clip(np.nan_to_num(rates), 0.0, 1.0).max())
 
     def reached(self, ceiling: float) -> Solution | NoRule:
         """Return a rule that keeps a ceiling, if there is one."""
-        problem = self.problem({self.level: (ceiling - self.slack,) * 2})
+        problem = self.problem({self.level: (max(ceiling, 0.0) - self.slack,) * 2})
         problem = dataclasses.replace(problem, gain=np.zeros_like(problem.gain), offset=0.0, divisor=None)
         (found,) = Certified(max_visits=VISITS_A_CEILING).solve(problem)
         self.nodes += found.nodes
         return found
 
     def smallest(self) -> tuple[float, float] | NoRule:
-        """Return the smallest ceiling that some rule keeps, and one that none keeps: nothing is in between if proven."""
+        """Return the smallest ceiling that some rule was found to keep, and one that none keeps."""
         found = self.reached(1.0)
         if isinstance(found, NoRule):
             return found
@@ -257,6 +257,52 @@ class _Ceiling(_Levelled):
             else:
                 low = guess
         return high, low
+
+
+def asked_tolerance(setting: Setting, tolerance: float) -> float:
+    """Return the tolerance of predictive parity; raise where safety has nothing to draw in, or too much."""
+    criterion = setting.options.criterion
+    if not isinstance(criterion, PredictiveParity):
+        raise InputError(
+            "safety draws in the tolerance of PredictiveParity alone: MinimaxRate has no bound that could be drawn in,"
+            " and a level that is searched for goes with other criteria only with safety=0."
+        )
+    return tolerance if criterion.tolerance is None else criterion.tolerance
+
+
+def drawn_in(setting: Setting, tolerance: float, decisions: NDArray[np.bool_]) -> tuple[float, list[ThinCell]]:
+    """Return a tolerance drawn in by standard errors of the widest difference of precisions, to no less than half.
+
+    The standard errors are those of some decisions, conditional on who is selected. Returned too are the groups whose
+    selected rows are too few for the tolerance.
+    """
+    search, errors = _Common(setting, tolerance), setting.options.safety
+    rates = decisions.astype(np.float64) @ setting.evidence.shares
+    selected = dict(zip(setting.system.events, rates * setting.evidence.counts, strict=True))
+    widest, thin = 0.0, []
+    for events in search.events.values():
+        n = np.array([sum(selected[event] for event in group.by_label) for group in events])
+        value = (np.nan_to_num(search.rates(decisions, events)) * n + 1.0) / (n + 2.0)
+        variance = np.where(n > 0.0, value * (1.0 - value) / np.maximum(n, 1.0), 0.0)
+        for pair in itertools.combinations(range(len(events)), 2):
+            error = float(np.sqrt(variance[list(pair)].sum()))
+            widest = max(widest, error)
+            if errors * error > tolerance / 2.0 > 0.0:
+                worst = max(pair, key=variance.__getitem__)
+                needed = about(n[worst] * (2.0 * errors * error / tolerance) ** 2)
+                name = f"{events[worst]}, selected"
+                thin.append(ThinCell(name, round(n[worst]), float(np.sqrt(variance[worst])), tolerance, needed))
+    distinct = {cell.event: cell for cell in sorted(thin, key=lambda cell: cell.rows_needed)}
+    return max(tolerance - errors * widest, tolerance / 2.0), sorted(distinct.values(), key=lambda cell: cell.rows)
+
+
+def unchanged(setting: Setting, tolerance: float) -> Rule | None:
+    """Return the rule that changes nothing, if the model meets the criterion and goes by the objective's threshold."""
+    search, z = _Common(setting, tolerance), np.zeros(len(setting.system.contrasts))
+    if setting.options.target.is_ratio or not search.offer(z):
+        return None
+    rule = search.rule(z, np.inf)
+    return dataclasses.replace(rule, solution=dataclasses.replace(rule.solution_, status="unchanged"))
 
 
 def infeasible(setting: Setting, tolerance: float, result: NoRule) -> InfeasibleError:

@@ -175,6 +175,8 @@ def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
             " choose one of these, or leave randomize=False."
         )
     setting = Setting.of(rows, options)
+    if setting.system.levels:
+        raise InputError("randomize=True mixes rules under linear bounds: PredictiveParity and MinimaxRate are not.")
     problem = setting.problem([tolerance])
     found = mix(problem)
     if isinstance(found, NoRule):

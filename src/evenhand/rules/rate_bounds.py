@@ -190,7 +190,7 @@ class MinimaxRate(Criterion):
         """Return the ceiling at its highest, plus the criterion's own tolerance."""
         slack = 0.0 if self.tolerance is None else self.tolerance
         highest = next(high for level, (_, high) in ranges.items() if level.part == self)
-        return MaximumRate(self.rate, min(highest + slack, 1.0), attribute=self.attribute)
+        return MaximumRate(self.rate, min(max(highest + slack, 0.0), 1.0), attribute=self.attribute)
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,11 @@ def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bo
             f" criterion speaks of {', '.join(sorted(criterion.kinds - {'selection'}))}: use safety=..., and audit on"
             " other rows."
         )
+    if criterion.levels(rows.groups):
+        raise InputError(
+            "confidence tests bounds that are known before the rows are seen: PredictiveParity and MinimaxRate search"
+            " for theirs. Use MinimumRate and MaximumRate, or safety=..., and audit on other rows."
+        )
     events = write_out(criterion, rows.groups).events
     inside = {event: _rows_of(event, rows) for event in events}
     stratum = np.zeros(len(rows), dtype=np.intp)

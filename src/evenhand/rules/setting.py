@@ -265,14 +265,14 @@ class Setting:
         return reported if self.system.levels else self.system.constraints[: len(reported)]
 
     def measure(self, decisions: NDArray[np.bool_]) -> FloatArray:
-        """Return the value of each reported bound; a rate of no rows counts as 0 there."""
+        """Return the value of each reported bound; 0 where a rate in it is one of no rows."""
         rates = decisions.astype(np.float64) @ self.evidence.shares
         if not self.system.levels:
             values = self.system.matrix @ rates + self.system.shift
             return np.asarray(values[: len(self.reported)])
         return np.array(
             [
-                sum(coefficient * np.nan_to_num(self.rate(event, rates)) for event, coefficient in bound.terms)
+                np.nan_to_num(sum(coefficient * self.rate(event, rates) for event, coefficient in bound.terms))
                 for bound in self.reported
             ]
         )

@@ -133,8 +133,8 @@ def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None
     mixing = np.linalg.lstsq(contrasts.T, matrix.T, rcond=None)[0].T
     mixing = np.where(np.abs(mixing - np.round(mixing)) < 1e-9, np.round(mixing), mixing) + 0.0
     names = tuple(event_names(events, groups).values())
-    mixing = np.ascontiguousarray(mixing)
-    return System(events, constraints, contrasts, mixing, names, shift, measured, mixing @ contrasts, levels)
+    combined: FloatArray = np.ascontiguousarray(mixing, dtype=np.float64)
+    return System(events, constraints, contrasts, combined, names, shift, measured, combined @ contrasts, levels)
 
 
 def _linear(bound: Constraint, shares: Shares | None) -> tuple[Constraint, float]:

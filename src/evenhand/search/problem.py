@@ -108,7 +108,8 @@ class Problem:
         sizes = np.sqrt((self.mixing**2).sum(axis=1))
         nearness = np.abs(self.mixing) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
         exact = (self.mixing[:, None, :] == np.eye(self.dimension)).all(axis=2)
-        return np.argmax(np.where(exact, 2.0, nearness), axis=0)
+        found: NDArray[np.int64] = np.where(exact, 2.0, nearness).argmax(axis=0).astype(np.int64)
+        return found
 
     def level(self, z: FloatArray) -> FloatArray:
         """Return ``margin - contrasts @ z``, the same bits whatever threads a linear algebra library uses."""
