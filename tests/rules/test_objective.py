@@ -1,4 +1,4 @@
-"""What a rule maximises: balanced accuracy and F scores, against every rule of the family and scikit-learn's metrics."""
+"""What a rule maximises: balanced accuracy and F scores, against every rule of the family and scikit-learn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_f_score_is_the_optimum_over_every_rule_with_a_threshold(objective, s
 
 @pytest.mark.parametrize("objective", METRICS)
 def test_the_utility_is_the_metric_of_the_decisions(objective):
-    y, group, p_y, p_group = RARE_ROWS
+    y, _, p_y, p_group = RARE_ROWS
     rule = eh.learn_rule(*RARE_ROWS, tolerance=0.05, objective=objective)
     decided = rule.decide(p_y, p_group)
     assert rule.solution_.utility == pytest.approx(METRICS[objective](y, decided), abs=1e-12)
@@ -62,11 +62,13 @@ def test_the_utility_is_the_metric_of_the_decisions(objective):
     assert abs(rule.solution_.values[0]) <= 0.05 + 1e-12
     assert rule.learned_from["objective"] == objective
     assert eh.Rule.from_json(rule.to_json()) == rule
-    # Each rule is the best by its own measure.
+    # With a free threshold, each rule is the best of one family by its own measure.
+    free = eh.DemographicParity() & eh.SelectionBudget()
+    best = eh.learn_rule(*RARE_ROWS, criterion=free, tolerance=0.05, objective=objective).solution_.utility
     for other in METRICS:
-        if other not in (objective, "accuracy"):
-            rival = eh.learn_rule(*RARE_ROWS, tolerance=0.05, objective=other).decide(p_y, p_group)
-            assert METRICS[objective](y, rival) <= rule.solution_.utility + 1e-12
+        rival = eh.learn_rule(*RARE_ROWS, criterion=free, tolerance=0.05, objective=other).decide(p_y, p_group)
+        assert METRICS[objective](y, rival) <= best + 1e-12
+    assert best >= rule.solution_.utility - 1e-12
 
 
 def test_balanced_accuracy_is_a_pair_of_costs():
@@ -107,7 +109,7 @@ def test_the_bound_of_a_stopped_search_is_true():
     best = ratio.solve(problem, Certified())[0]
     assert best.status == "optimal"
     gaps = []
-    for visits in (3_000_000, 30_000_000):
+    for visits in (100_000, 3_000_000):
         found = ratio.solve(problem, Certified(max_visits=visits))[0]
         bound = found.upper_bound
         assert bound >= best.utility - 1e-12
@@ -150,7 +152,7 @@ def test_a_frontier_has_the_objective():
 
 def test_safety_draws_bounds_in_and_leaves_no_model_alone():
     loose = eh.learn_rule(*RARE_ROWS, tolerance=1.0, objective="f1", safety=1.0)
-    y, _, p_y, p_group = RARE_ROWS
+    y, _, p_y, _ = RARE_ROWS
     assert loose.solution_.status == "optimal"
     assert loose.solution_.utility > f1_score(y, p_y > 0.5)
     safe = eh.learn_rule(*RARE_ROWS, tolerance=0.1, objective="f1", safety=1.0)
@@ -201,4 +203,4 @@ def test_labels_that_an_objective_needs_are_named():
     with pytest.raises(eh.InputError, match="both labels"):
         eh.learn_rule(np.zeros_like(y), group, p_y, p_group, objective="balanced_accuracy")
     with pytest.raises(eh.InputError, match="positive label"):
-        eh.learn_rule(np.zeros_like(y), group, p_y, p_group, objective="f1")
+        read_objective("f1").worth(0.0)
