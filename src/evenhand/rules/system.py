@@ -72,6 +72,11 @@ class System:
         return self.constraints == self.measured
 
     @property
+    def measured_events(self) -> tuple[Event, ...]:
+        """What the bounds as the criterion says them speak of, in order of appearance."""
+        return tuple(dict.fromkeys(event for bound in self.measured for event, _ in bound.terms))
+
+    @property
     def attributes(self) -> tuple[AttributeKey, ...]:
         """The attributes whose groups are compared, in order of appearance."""
         return tuple(dict.fromkeys(event.attribute for event in self.events if event.attribute is not None))
