@@ -17,6 +17,7 @@ from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
 from evenhand.rows import needed_attributes
 from evenhand.rules.events import AttributeKey
+from evenhand.rules.objective import in_words
 from evenhand.rules.rule import Rule
 from evenhand.rules.system import write_out
 from evenhand.text import printable
@@ -110,8 +111,7 @@ def summary(rule: Rule) -> str:
 
     learned, solution = rule.learned_from, rule.solution_
     assert rule.criterion is not None
-    name = "accuracy" if rule.costs == (1.0, 1.0) else "minus the mean cost"
-    rows = [[name, f"{solution.utility:.4f}", ""]]
+    rows = [[in_words(learned["objective"]), f"{solution.utility:.4f}", ""]]
     bounds = write_out(rule.criterion, rule.groups).constraints
     for bound, value in zip(bounds, solution.values, strict=True):
         lower, upper = bound.bounds(rule.tolerance or 0.0)

@@ -54,9 +54,9 @@ def fit(
     output
         Write the rule to this file, as JSON. With --features: the whole classifier, as .skops.
     criterion
-        dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1 or budget:0.2; several times for several at once; dp by default. dp:0.02 has a tolerance
-        of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        dp, eo, eop, pe, ap or pp (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
+        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; several times for several at once; dp by default.
+        dp:0.02 has a tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
     tolerance
         The largest allowed difference of rates.
     search

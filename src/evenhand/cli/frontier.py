@@ -37,9 +37,9 @@ def frontier(
     columns
         Where the labels, groups and probabilities are.
     criterion
-        dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1 or budget:0.2; several times for several at once; dp by default. dp:0.02 has a tolerance
-        of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        dp, eo, eop, pe, ap or pp (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
+        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; several times for several at once; dp by default.
+        dp:0.02 has a tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
     tolerances
         The tolerances; several times for several. By default from 0 to the gap of the model alone.
     output
@@ -92,6 +92,7 @@ def frontier(
     table = curve.table()
     if json:
         base = {
+            "objective": options.target.name,
             "base": {"utility": curve.base_utility, "gap": curve.base_gap},
             "unreachable": list(curve.unreachable),
             "not_found": list(curve.not_found),

@@ -169,6 +169,11 @@ def check_plain(options: Options) -> None:
             "Engines maximise accuracy, or minus the mean cost with costs=...; for"
             f" objective={options.objective!r} read the rows into memory and use evenhand.learn_rule."
         )
+    if options.criterion.has_levels:
+        raise InputError(
+            "Engines take linear criteria: for PredictiveParity and MinimaxRate, which search a level, read the rows"
+            " into memory and use evenhand.learn_rule."
+        )
 
 
 class _Task:

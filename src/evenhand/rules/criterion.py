@@ -50,6 +50,7 @@ class Criterion:
     tolerance: float | None = None
 
     needs_joint: ClassVar[bool] = False
+    has_levels: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.attribute, str | Intersection | None):
@@ -148,6 +149,11 @@ class Composite(Criterion):
     def needs_joint(self) -> bool:  # type: ignore[override]
         """Whether any part needs p(Y, A | x)."""
         return any(part.needs_joint for part in self.parts)
+
+    @property
+    def has_levels(self) -> bool:  # type: ignore[override]
+        """Whether any part is linear only once a level is known."""
+        return any(part.has_levels for part in self.parts)
 
     @property
     def intersections(self) -> tuple[Intersection, ...]:

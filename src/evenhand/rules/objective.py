@@ -78,6 +78,12 @@ class Objective:
         return Worth(false_negative, -false_positive, 0.5 if self.name == BALANCED else -false_negative * share)
 
 
+def in_words(name: str) -> str:
+    """Return the name of an objective as a text has it."""
+    words = {BALANCED: "balanced accuracy", COST: "minus the mean cost"}
+    return words.get(name, name if name == ACCURACY else name.upper())
+
+
 def read_objective(objective: Any, costs: Costs = (1.0, 1.0)) -> Objective:
     """Return the objective that a text names.
 

@@ -119,6 +119,7 @@ class PredictiveParity(_Parity):
     labels: ClassVar[tuple[int | None, ...]] = (None,)
     kind: ClassVar[Kind] = "precision"
     needs_joint: ClassVar[bool] = True
+    has_levels: ClassVar[bool] = True
 
     def levels(self, groups: Groups) -> tuple[Level, ...]:
         """Return the precision of each attribute's groups."""

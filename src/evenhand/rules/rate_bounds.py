@@ -147,6 +147,7 @@ class MinimaxRate(Criterion):
     (True, True)
     """
 
+    has_levels: ClassVar[bool] = True
     rate: RateName
 
     def __post_init__(self) -> None:

@@ -112,7 +112,7 @@ def _part_of_room(system: System, positive: float, counts: FloatArray, tolerance
 
 def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bool_]], NDArray[np.intp]]:
     """Return the rows of each event, and a stratum for each row such that each event lies within one."""
-    if criterion.levels(rows.groups):
+    if criterion.has_levels:
         raise InputError(
             "confidence tests bounds that are known before the rows are seen: PredictiveParity and MinimaxRate search"
             " for theirs. Use MinimumRate and MaximumRate, or safety=..., and audit on other rows."
