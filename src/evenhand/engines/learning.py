@@ -34,7 +34,7 @@ from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import left_alone, warn_of_thin_cells, without_safety
-from evenhand.rules.objective import ACCURACY
+from evenhand.rules.objective import ACCURACY, COST
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import NoRule
@@ -164,7 +164,7 @@ def error_bound(aggregate: CountedCells, rule: Rule, *, evidence: EvidenceName =
 
 def check_plain(options: Options) -> None:
     """Raise where what is asked for needs the rows in memory."""
-    if options.objective != ACCURACY:
+    if options.target.name not in (ACCURACY, COST):
         raise InputError(
             "Engines maximise accuracy, or minus the mean cost with costs=...; for"
             f" objective={options.objective!r} read the rows into memory and use evenhand.learn_rule."

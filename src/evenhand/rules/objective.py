@@ -100,16 +100,15 @@ def read_objective(objective: Any, costs: Costs = (1.0, 1.0)) -> Objective:
     >>> read_objective("f2").beta
     2.0
     """
-    if objective == ACCURACY and isinstance(objective, str):
+    name = objective.lower() if isinstance(objective, str) else ""
+    if name == ACCURACY:
         return Objective() if costs == (1.0, 1.0) else Objective(COST, costs)
-    beta = None
-    if isinstance(objective, str):
-        found = _F_SCORE.fullmatch(objective.lower())
-        beta = None if found is None else float(found[1])
-    if objective != BALANCED and beta is None:
-        hint = " For an F score say which: 'f2' has beta = 2." if objective in ("f", "fbeta", "f_beta") else ""
+    found = _F_SCORE.fullmatch(name)
+    beta = None if found is None else float(found[1])
+    if name != BALANCED and beta is None:
+        hint = " For an F score say which: 'f2' has beta = 2." if name in ("f", "fbeta", "f_beta") else ""
         raise InputError(
-            f"objective must be 'accuracy', 'balanced_accuracy', 'f1' or 'f2'; got {shown(objective)}.{hint}"
+            f"objective must be 'accuracy', 'balanced_accuracy', or an F score such as 'f1'; got {shown(objective)}.{hint}"
         )
     if beta is not None and not 0.0 < beta <= LARGEST_BETA:
         raise InputError(f"The beta of an F score is above 0 and at most {LARGEST_BETA:g}; got {shown(objective)}.")
