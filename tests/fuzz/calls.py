@@ -57,8 +57,18 @@ EXEMPT = {
     **{
         f"evenhand.{name}.at": "takes levels that a search makes"
         for name in (
-            "AccuracyParity", "Criterion", "DemographicParity", "EqualOpportunity", "EqualizedOdds", "LinearConstraint",
-            "MaximumRate", "MinimaxRate", "MinimumRate", "PredictiveEquality", "PredictiveParity", "SelectionBudget",
+            "AccuracyParity",
+            "Criterion",
+            "DemographicParity",
+            "EqualOpportunity",
+            "EqualizedOdds",
+            "LinearConstraint",
+            "MaximumRate",
+            "MinimaxRate",
+            "MinimumRate",
+            "PredictiveEquality",
+            "PredictiveParity",
+            "SelectionBudget",
             "SelectionRatio",
         )
     },

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import evenhand as eh
 from evenhand.rules import levels
@@ -141,6 +142,13 @@ def test_predictive_parity_goes_with_other_criteria():
     assert len(rule.solution_.values) == 2
 
 
+def test_a_tolerance_of_its_own_is_as_good_as_the_callers():
+    one = eh.learn_rule(*ROWS, criterion=eh.PredictiveParity(tolerance=0.1), tolerance=0.5)
+    other = eh.learn_rule(*ROWS, criterion="pp", tolerance=0.1)
+    assert one.z.tolist() == other.z.tolist()
+    assert len(one.terms) == 2
+
+
 def test_a_tolerance_that_no_rule_meets_is_named_with_one_that_can_be_met():
     data = eh.datasets.make_zafar(120, random_state=3)
     y, group, p_y, joint = data.y, data.group, data.p_y, data.p_joint
@@ -240,3 +248,40 @@ def test_what_cannot_be_done_is_said(options, message):
 def test_mistakes_are_named(make, message):
     with pytest.raises(eh.InputError, match=message):
         make()
+
+
+# Safety, and the classifier --------------------------------------------------------------------------------
+
+
+def test_safety_draws_the_tolerance_in_by_standard_errors_of_the_difference():
+    plain = eh.learn_rule(*ROWS, criterion="pp", tolerance=0.3)
+    safe = eh.learn_rule(*ROWS, criterion="pp", tolerance=0.3, safety=1.0)
+    decided = plain.decide(DATA.p_y, DATA.p_joint).astype(bool)
+    variance = 0.0
+    for group in "01":
+        chosen = decided & (DATA.group == group)
+        shrunk = (DATA.y[chosen].sum() + 1.0) / (chosen.sum() + 2.0)
+        variance += shrunk * (1.0 - shrunk) / chosen.sum()
+    assert safe.solution_.used[0][1] == pytest.approx(max(0.3 - np.sqrt(variance), 0.15), abs=1e-9)
+    assert safe.solution_.asked == ((-0.3, 0.3),)
+    assert abs(safe.solution_.values[0]) <= safe.solution_.used[0][1] + 1e-9
+    assert safe.tolerance == 0.3
+    assert safe.criterion == eh.PredictiveParity()
+    assert eh.Rule.from_json(safe.to_json()) == safe
+    curve = eh.frontier(*ROWS, criterion="pp", tolerances=[0.3, 1.0], safety=1.0)
+    assert curve.points[0].rule.solution_.used == safe.solution_.used
+    assert curve.points[1].rule.solution_.status == "unchanged"
+
+
+def test_groups_with_few_selected_rows_are_named():
+    with pytest.warns(eh.EvenhandWarning, match="selected: the rate's standard error"):
+        eh.learn_rule(*ROWS, criterion="pp", tolerance=0.05, safety=1.0)
+
+
+def test_a_classifier_takes_predictive_parity():
+    fair = eh.FairClassifier(LogisticRegression(), criterion="pp", tolerance=0.4, random_state=0, cv=3)
+    fair.fit(DATA.X, DATA.y, sensitive_features=DATA.group)
+    assert abs(fair.rule_.solution_.values[0]) <= 0.4
+    assert fair.rule_.solution_.used[0][1] < 0.4
+    (verdict,) = eh.audit(DATA.y, fair.predict(DATA.X), DATA.group, criterion=fair.rule_.criterion).verdicts
+    assert verdict.criterion == "predictive_parity"

@@ -34,6 +34,14 @@ class Level(NamedTuple):
 Ranges = Mapping[Level, tuple[float, float]]
 
 
+def single(values: Mapping[Level, float]) -> Ranges:
+    """Return ranges at which, with a caller's tolerance of 0, floors and ceilings are at one value for each level."""
+    return {
+        level: (value, value if (own := level.part.tolerance) is None else value - own)
+        for level, value in values.items()
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
     """What every criterion has: the attribute it speaks of and its own tolerance.

@@ -92,28 +92,16 @@ def _warn_without_safety(setting: Setting, tolerance: float) -> None:
 
 def _safe_level(setting: Setting, tolerance: float) -> Rule:
     """Return what :func:`rule_for` does for predictive parity: its tolerance is drawn in, and there is one for all."""
-    asked = levels.asked_tolerance(setting, tolerance)
-    rule = _only_answer(_without(setting), tolerance)
-    used, thin = levels.drawn_in(setting, asked, setting.decide(rule.z))
+    levels.check_safe(setting)
+    plain = _only_answer(_without(setting), tolerance)
+    asked, used, thin = levels.drawn_in(setting, tolerance, setting.decide(plain.z))
     if thin:
         warnings.warn(thin_text(thin), EvenhandWarning, stacklevel=4)
-    criterion = dataclasses.replace(setting.options.criterion, tolerance=used)
-    inner = Setting.of(setting.rows, dataclasses.replace(setting.options, criterion=criterion, safety=0.0))
-    found = levels.unchanged(inner, tolerance) or levels.answer(inner, tolerance)
+    found = levels.answer_within(setting, tolerance, used)
     if isinstance(found, Rule):
-        rule = found
-    else:
-        used = asked
-        _warn_without_safety(setting, tolerance)
-    count = len(setting.reported)
-    solution = dataclasses.replace(rule.solution_, asked=((-asked, asked),) * count, used=((-used, used),) * count)
-    safety = {"standard_errors": setting.options.safety, "thin_cells": [vars(cell) for cell in thin]}
-    return dataclasses.replace(
-        rule,
-        criterion=setting.options.criterion,
-        solution=solution,
-        learned_from={**rule.learned_from, "safety": safety},
-    )
+        return levels.with_safety(setting, found, asked, used, thin)
+    _warn_without_safety(setting, tolerance)
+    return levels.with_safety(setting, plain, asked, asked, thin)
 
 
 def warn_of_thin_cells(setting: Setting, tolerance: float) -> None:
@@ -156,9 +144,19 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
 def _answer_with_levels(setting: Setting, ladder: list[float], *, strict: bool) -> list[tuple[float, Rule | NoRule]]:
     """Return what :func:`answer_ladder` does where the criterion has levels: a search for each tolerance."""
     answers: list[tuple[float, Rule | NoRule]] = []
+    plain: list[Rule] = []
+    if setting.options.safety > 0.0:
+        levels.check_safe(setting)
     for tolerance in ladder:
-        found = levels.answer(setting, tolerance, [rule for _, rule in answers if isinstance(rule, Rule)])
-        if strict and isinstance(found, NoRule):
+        found = levels.answer(_without(setting), tolerance, plain)
+        if isinstance(found, Rule):
+            plain.append(found)
+            if setting.options.safety > 0.0:
+                asked, used, thin = levels.drawn_in(setting, tolerance, setting.decide(found.z))
+                found = levels.answer_within(setting, tolerance, used)
+                if isinstance(found, Rule):
+                    found = levels.with_safety(setting, found, asked, used, thin)
+        elif strict:
             raise levels.infeasible(setting, tolerance, found)
         answers.append((tolerance, found))
     return answers

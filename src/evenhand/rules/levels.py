@@ -259,27 +259,28 @@ class _Ceiling(_Levelled):
         return high, low
 
 
-def asked_tolerance(setting: Setting, tolerance: float) -> float:
-    """Return the tolerance of predictive parity; raise where safety has nothing to draw in, or too much."""
-    criterion = setting.options.criterion
-    if not isinstance(criterion, PredictiveParity):
+def check_safe(setting: Setting) -> None:
+    """Raise where safety has nothing to draw in, or too much."""
+    if not isinstance(setting.options.criterion, PredictiveParity):
         raise InputError(
             "safety draws in the tolerance of PredictiveParity alone: MinimaxRate has no bound that could be drawn in,"
             " and a level that is searched for goes with other criteria only with safety=0."
         )
-    return tolerance if criterion.tolerance is None else criterion.tolerance
 
 
-def drawn_in(setting: Setting, tolerance: float, decisions: NDArray[np.bool_]) -> tuple[float, list[ThinCell]]:
-    """Return a tolerance drawn in by standard errors of the widest difference of precisions, to no less than half.
+def drawn_in(setting: Setting, tolerance: float, decisions: NDArray[np.bool_]) -> tuple[float, float, list[ThinCell]]:
+    """Return the tolerance of predictive parity, how far safety draws it in, and groups with too few selected rows.
 
-    The standard errors are those of some decisions, conditional on who is selected. Returned too are the groups whose
-    selected rows are too few for the tolerance.
+    It is drawn in by standard errors of the widest difference of precisions, though to no less than half. The standard
+    errors are those of some decisions, given who is selected.
     """
-    search, errors = _Common(setting, tolerance), setting.options.safety
+    criterion, errors = setting.options.criterion, setting.options.safety
+    asked = tolerance if criterion.tolerance is None else criterion.tolerance
+    search = _Common(setting, tolerance)
     rates = decisions.astype(np.float64) @ setting.evidence.shares
     selected = dict(zip(setting.system.events, rates * setting.evidence.counts, strict=True))
-    widest, thin = 0.0, []
+    widest = 0.0
+    thin: dict[str, ThinCell] = {}
     for events in search.events.values():
         n = np.array([sum(selected[event] for event in group.by_label) for group in events])
         value = (np.nan_to_num(search.rates(decisions, events)) * n + 1.0) / (n + 2.0)
@@ -287,22 +288,37 @@ def drawn_in(setting: Setting, tolerance: float, decisions: NDArray[np.bool_]) -
         for pair in itertools.combinations(range(len(events)), 2):
             error = float(np.sqrt(variance[list(pair)].sum()))
             widest = max(widest, error)
-            if errors * error > tolerance / 2.0 > 0.0:
+            if errors * error > asked / 2.0 > 0.0:
                 worst = max(pair, key=variance.__getitem__)
-                needed = about(n[worst] * (2.0 * errors * error / tolerance) ** 2)
+                needed = about(n[worst] * (2.0 * errors * error / asked) ** 2)
                 name = f"{events[worst]}, selected"
-                thin.append(ThinCell(name, round(n[worst]), float(np.sqrt(variance[worst])), tolerance, needed))
-    distinct = {cell.event: cell for cell in sorted(thin, key=lambda cell: cell.rows_needed)}
-    return max(tolerance - errors * widest, tolerance / 2.0), sorted(distinct.values(), key=lambda cell: cell.rows)
+                if name not in thin or needed > thin[name].rows_needed:
+                    thin[name] = ThinCell(name, round(n[worst]), float(np.sqrt(variance[worst])), asked, needed)
+    return asked, max(asked - errors * widest, asked / 2.0), sorted(thin.values(), key=lambda cell: cell.rows)
 
 
-def unchanged(setting: Setting, tolerance: float) -> Rule | None:
-    """Return the rule that changes nothing, if the model meets the criterion and goes by the objective's threshold."""
-    search, z = _Common(setting, tolerance), np.zeros(len(setting.system.contrasts))
+def answer_within(setting: Setting, tolerance: float, used: float) -> Rule | NoRule:
+    """Return the best rule for predictive parity within a tolerance drawn in; the model's own where that is met."""
+    criterion = dataclasses.replace(setting.options.criterion, tolerance=used)
+    inner = Setting.of(setting.rows, dataclasses.replace(setting.options, criterion=criterion, safety=0.0))
+    search, z = _Common(inner, tolerance), np.zeros(len(setting.system.contrasts))
     if setting.options.target.is_ratio or not search.offer(z):
-        return None
+        return answer(inner, tolerance)
     rule = search.rule(z, np.inf)
     return dataclasses.replace(rule, solution=dataclasses.replace(rule.solution_, status="unchanged"))
+
+
+def with_safety(setting: Setting, rule: Rule, asked: float, used: float, thin: list[ThinCell]) -> Rule:
+    """Return a rule that says which tolerance was asked for and which was used."""
+    count = len(setting.reported)
+    solution = dataclasses.replace(rule.solution_, asked=((-asked, asked),) * count, used=((-used, used),) * count)
+    safety = {"standard_errors": setting.options.safety, "thin_cells": [vars(cell) for cell in thin]}
+    return dataclasses.replace(
+        rule,
+        criterion=setting.options.criterion,
+        solution=solution,
+        learned_from={**rule.learned_from, "safety": safety},
+    )
 
 
 def infeasible(setting: Setting, tolerance: float, result: NoRule) -> InfeasibleError:

@@ -108,7 +108,8 @@ def read_objective(objective: Any, costs: Costs = (1.0, 1.0)) -> Objective:
     if name != BALANCED and beta is None:
         hint = " For an F score say which: 'f2' has beta = 2." if name in ("f", "fbeta", "f_beta") else ""
         raise InputError(
-            f"objective must be 'accuracy', 'balanced_accuracy', or an F score such as 'f1'; got {shown(objective)}.{hint}"
+            "objective must be 'accuracy', 'balanced_accuracy', or an F score such as 'f1'; got"
+            f" {shown(objective)}.{hint}"
         )
     if beta is not None and not 0.0 < beta <= LARGEST_BETA:
         raise InputError(f"The beta of an F score is above 0 and at most {LARGEST_BETA:g}; got {shown(objective)}.")

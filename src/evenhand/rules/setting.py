@@ -19,7 +19,7 @@ from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.criterion import Ranges
+from evenhand.rules.criterion import Ranges, single
 from evenhand.rules.events import AttributeKey, Event
 from evenhand.rules.evidence import Evidence, EvidenceName
 from evenhand.rules.objective import ACCURACY, Objective, read_objective
@@ -142,7 +142,7 @@ class Setting:
                 level: evidence_kinds.predictive_value(rows, margins > 0.0, level.part.kinds, counted=options.counts)
                 for level in system.levels
             }
-            written = options.bounded.at({level: (value, value) for level, value in usual.items()}, 0.0)
+            written = options.bounded.at(single(usual), 0.0)
             system = dataclasses.replace(write_out(written, rows.groups, counted), levels=system.levels)
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
         shares = kinds[0].priors

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evenhand.inputs import FloatArray
 from evenhand.rules.constraints import Constraint, check_linear, sum_text
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.criterion import Level
+from evenhand.rules.criterion import Level, single
 from evenhand.rules.events import AttributeKey, Event, Groups, event_names
 
 SMALLEST_SHARE = 1e-12
@@ -123,7 +123,7 @@ def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None
     """
     levels = criterion.levels(groups)
     if levels:
-        criterion = criterion.at(dict.fromkeys(levels, (0.5, 0.5)), 0.0)
+        criterion = criterion.at(single(dict.fromkeys(levels, 0.5)), 0.0)
     measured = criterion.constraints(groups)
     linear = [_linear(bound, shares) for bound in measured]
     constraints, shift = tuple(bound for bound, _ in linear), np.array([constant for _, constant in linear])
