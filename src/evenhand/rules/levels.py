@@ -33,7 +33,7 @@ from evenhand.rules.rate_bounds import MinimaxRate
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, about
 from evenhand.rules.setting import Setting
-from evenhand.search import Certified, Dual, NoRule, Problem, Solution
+from evenhand.search import Certified, Dual, NoRule, Problem, Smoothed, Solution
 from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
 MOST_RANGES = 400
@@ -42,6 +42,7 @@ MOST_STOPPED = 4
 CLOSE = 1e-9
 NARROW = 1e-4
 MOST_CEILINGS = 60
+STEPS_AT_FIRST = 12
 VISITS_A_CEILING = 200_000_000
 ROUNDS_FOR_AN_ERROR = 6
 
@@ -229,34 +230,51 @@ class _Ceiling(_Levelled):
         rates = constant + sign * self.rates(self.setting.decide(z), self.events)
         return float(np.clip(np.nan_to_num(rates), 0.0, 1.0).max())
 
+    def feasibility(self, ceiling: float) -> Problem:
+        """Return the problem of whether some rule keeps a ceiling: no decision gains anything."""
+        problem = self.problem({self.level: (max(ceiling, 0.0) - self.slack,) * 2})
+        return dataclasses.replace(problem, gain=np.zeros_like(problem.gain), offset=0.0, divisor=None)
+
     def reached(self, ceiling: float) -> Solution | NoRule:
         """Return a rule that keeps a ceiling, if there is one."""
-        problem = self.problem({self.level: (max(ceiling, 0.0) - self.slack,) * 2})
-        problem = dataclasses.replace(problem, gain=np.zeros_like(problem.gain), offset=0.0, divisor=None)
-        (found,) = Certified(max_visits=VISITS_A_CEILING).solve(problem)
+        (found,) = Certified(max_visits=VISITS_A_CEILING).solve(self.feasibility(ceiling))
         self.nodes += found.nodes
         return found
+
+    def roughly(self, high: float) -> float:
+        """Return a ceiling that some rule of a fast search keeps: beyond the plane, proofs are for what is near it."""
+        if len(self.setting.system.contrasts) <= 2 or {"precision", "npv"} & self.part.kinds:
+            return high
+        steps = [self.feasibility(high * part) for part in np.linspace(0.0, 1.0, STEPS_AT_FIRST)]
+        lower, upper = np.vstack([step.lower for step in steps]), np.vstack([step.upper for step in steps])
+        found = Smoothed().solve(dataclasses.replace(steps[0], lower=lower, upper=upper))
+        return min([high, *(self.largest(np.array(one.z)) for one in found if isinstance(one, Solution))])
 
     def smallest(self) -> tuple[float, float] | NoRule:
         """Return the smallest ceiling that some rule was found to keep, and one that none keeps."""
         found = self.reached(1.0)
         if isinstance(found, NoRule):
             return found
-        low, high = 0.0, self.largest(np.array(found.z))
+        first = self.largest(np.array(found.z))
+        high = self.roughly(first)
+        low = proven = 0.0
+        unproven, near = 0, high < first
         for _ in range(MOST_CEILINGS):
-            if high - low <= CLOSE:
+            if high - low <= CLOSE or unproven >= MOST_STOPPED:
                 break
             # Once they are close, ask whether anything at all is below what was reached.
-            last = high - low <= NARROW
-            guess = high - CLOSE if last else 0.5 * (low + high)
+            guess = high - CLOSE if near or high - low <= NARROW else 0.5 * (low + high)
+            near = False
             found = self.reached(guess)
             if isinstance(found, Solution):
                 high = min(self.largest(np.array(found.z)), guess)
-            elif not found.proven:
-                break
+                continue
+            low = guess
+            if found.proven:
+                proven = guess
             else:
-                low = guess
-        return high, low
+                unproven += 1
+        return high, proven
 
 
 def check_safe(setting: Setting) -> None:
