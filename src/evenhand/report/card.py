@@ -389,6 +389,9 @@ def _before_and_after(summary: Mapping[str, Any]) -> str:
         name = f"{_code(new['criterion'])} gap, {_text(new['attribute'] or 'everyone')}"
         verdict = f"{new['outcome']} (at most {new['tolerance']:g})"
         rows.append([name, _estimate(old["gap"]), _estimate(new["gap"]), verdict])
+        for first, second in zip(old.get("strata", ()), new.get("strata", ()), strict=True):
+            inside = f"{name}: {_text(second['stratum'])}, {second['rows']:,} rows"
+            rows.append([inside, _estimate(first["gap"]), _estimate(second["gap"]), second["outcome"]])
     for old, new in zip(before["groups"], after["groups"], strict=True):
         for rate in _RATES:
             name = f"{rate.replace('_', ' ')}, {_text(new['attribute'])}={_text(new['group'])}"

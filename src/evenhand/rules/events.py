@@ -224,7 +224,8 @@ def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
     shown = display_names(groups)
     inside = {}
     for name, members in groups.items():
-        texts = {tuple(map(str, group)) if isinstance(name, Stratified) else str(group) for group in members}
+        pairs = isinstance(name, Stratified)
+        texts = {tuple(map(str, g)) if pairs and isinstance(g, tuple) else str(g) for g in members}
         alike = len(texts) < len(members)
         for group in members:
             inside[name, group] = _inside(name, group, shown[name], repr if alike else str)

@@ -1,9 +1,9 @@
 """The rule of all strata from the best rule of each.
 
 Where each bound speaks of one stratum alone, a decision in one stratum has no effect on the bounds of another, and
-utilities add up. So the best rule of each stratum, side by side, is the best rule of all; and if no rule of a stratum is
-better by more than its gap, none of all is better by more than the sum of the gaps, each weighted by the stratum's share
-of the rows. Rows in no stratum that is compared are decided by the model alone in every rule.
+utilities add up. So the best rule of each stratum, side by side, is the best rule of all; and if no rule of a stratum
+is better by more than its gap, none of all is better by more than the sum of the gaps, each weighted by the stratum's
+share of the rows. Rows in no stratum that is compared are decided by the model alone in every rule.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def in_each_stratum(setting: Setting, learn: Callable[[Setting], Rule]) -> list[
         if largest is not None and others:
             more += f" Tolerance {largest:.6g} can be met in each of them."
         raise InfeasibleError(
-            f"Within {text}: {first}{more} Strata in which some cell has few rows can be left to the model's own decisions,"
-            " with thin=30 in the criterion, say.",
+            f"Within {text}: {first}{more} Strata in which some cell has few rows can be left to the model's own"
+            " decisions, with thin=30 in the criterion, say.",
             smallest_tolerance=largest,
         )
     return found
@@ -68,7 +68,7 @@ def join(setting: Setting, rules: Sequence[Rule], tolerance: float) -> Rule:
     place = {event: j for j, event in enumerate(setting.system.events)}
     first, contrasts = np.argmax(setting.system.contrasts != 0.0, axis=1), setting.system.contrasts.copy()
     for rule in rules:
-        at = [place[event] for event in rule.events]
+        at = np.array([place[event] for event in rule.events])
         inside = np.flatnonzero(np.isin(first, at))
         priors[at], z[inside] = rule.priors, rule.z
         contrasts[np.ix_(inside, at)] = [term.coefficients for term in rule.terms]
@@ -121,7 +121,7 @@ def _status(solutions: Sequence[Solution]) -> Status:
 
 def _used(setting: Setting, solutions: Sequence[Solution]) -> tuple[tuple[float, float], ...]:
     """Return the bounds that each constraint was learnt within, in the order of all constraints."""
-    known = {}
+    known: dict[str, tuple[float, float]] = {}
     for part, solution in zip(setting.strata, solutions, strict=True):
         assert solution.used is not None
         known |= dict(zip((bound.name for bound in part.system.constraints), solution.used, strict=True))

@@ -79,9 +79,9 @@ def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
     stratum = setting.system.events[0].stratum
     where = "" if stratum is None else f"Within {stratum[0]}={printable(stratum[1])}: "
     warnings.warn(
-        f"{where}No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on these"
-        " rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or use"
-        " more rows.",
+        f"{where}No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on"
+        " these rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or"
+        " use more rows.",
         EvenhandWarning,
         stacklevel=4,
     )

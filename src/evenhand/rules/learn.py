@@ -95,8 +95,8 @@ def learn_rule(
     missing : {"raise", "ignore"}, default="raise"
         Whether rows of unknown group are an error, or count for accuracy and for no group's rate.
     strata : array, Series, frame or dict of columns, default=None
-        Each row's stratum, for a criterion with ``within``: a column of that name, or one without a name. The rule needs
-        it again, as ``rule.decide(p_y, p_group, strata=...)``.
+        Each row's stratum, for a criterion with ``within``: a column of that name, or one without a name. The rule
+        needs it again, as ``rule.decide(p_y, p_group, strata=...)``.
     random_state : int or None, default=None
         For searches that draw, and for the split that ``confidence`` makes.
 

@@ -22,8 +22,8 @@ FORMAT = "evenhand-rule"
 VERSION = 4
 LARGEST = 1_000_000
 # Version 2 has "crossed": what each crossed attribute is made of. Version 3 has the bounds that a solution was asked
-# for and was learnt within. Version 4 has "within": which attributes are compared within which strata. A rule is written
-# as the first version that can hold it.
+# for and was learnt within. Version 4 has "within": which attributes are compared within which strata. A rule is
+# written as the first version that can hold it.
 _FIELDS = {
     "format",
     "version",

@@ -132,7 +132,7 @@ class Setting:
     def strata(self) -> tuple[Setting, ...]:
         """One setting for each stratum, where each bound speaks of one alone; nothing where there are no strata.
 
-        What is decided in one stratum then changes nothing in another, so that the best rule of each makes the best one.
+        What is decided in one stratum then changes nothing in another, so that the best rules of all make the best one.
         """
         inside = dict.fromkeys(event.stratum for event in self.system.events)
         if len(inside) < 2 or None in inside or len({stratum[0] for stratum in inside if stratum is not None}) != 1:

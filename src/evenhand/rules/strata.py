@@ -66,6 +66,12 @@ def read_strata(
     return found
 
 
+def check_unstratified(strata: Sequence[str], where: str, instead: str) -> None:
+    """Raise where a criterion or a rule with strata is given to what cannot take one."""
+    if strata:
+        raise InputError(f"{where} takes no within= ({strata[0]!r} here): {instead}.")
+
+
 def check_known(key: Stratified, strata: Attribute) -> None:
     """Raise where a row's stratum is not known, unless such rows are left to the model."""
     unknown = np.flatnonzero(strata.codes < 0)
