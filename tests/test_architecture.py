@@ -25,6 +25,7 @@ ROWS = [
         "rules.criteria",
         "rules.system",
         "rules.scores",
+        "rules.strata",
     ],
     ["plausibility", "rows"],
     ["statistics"],

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
+from evenhand.inputs import joined
 from evenhand.text import short_name
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
 
 
 def _advice(shortage: Shortage) -> str:
-    where = "all rows" if shortage.group is None else f"the group {short_name(shortage.group)}"
+    where = "all rows" if shortage.group is None else f"the group {short_name(joined(shortage.group))}"
     label = "" if shortage.label is None else f" with a {('negative', 'positive')[shortage.label]} label"
     if shortage.cell_needed is None and shortage.cell_rows == 0:
         return f"{where}{label} has no rows"

@@ -91,7 +91,9 @@ class NamedColumns:
 
     def _stratum(self, batch: Any, column: str) -> Any:
         """Return each row's stratum; a text that is a number of the rule's is that number."""
-        values = values_of(batch, column)
+        import pyarrow as pa
+
+        values = values_of(pa.table({column: batch.column(column)}), column)
         known = {str(s): s for key in self.rule.stratified if key.within == column for s in strata_of(self.rule, key)}
         if values.dtype.kind not in "OUT" or all(isinstance(stratum, str) for stratum in known.values()):
             return values
