@@ -31,12 +31,10 @@ from evenhand.inputs import (
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import AttributeKey, Event, Intersection, Stratified, event_names
+from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Intersection, Stratified, event_names
 from evenhand.rules.strata import check_known, pair_codes, read_strata, spread, thin_text
 from evenhand.rules.system import write_out
 
-# A rate is counted on at least so many rows.
-FEWEST_ROWS = 2
 Index = NDArray[np.intp] | NDArray[np.bool_]
 
 

@@ -179,7 +179,7 @@ def _strata() -> list[str]:
 
 @functools.cache
 def _stratified_rule() -> eh.Rule:
-    criterion = eh.EqualizedOdds(within="job", thin=1)
+    criterion = eh.DemographicParity(within="job", thin=2)
     return eh.learn_rule(**{**_learning(), "criterion": criterion, "tolerance": 1.0, "strata": _strata()})
 
 

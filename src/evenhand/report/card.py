@@ -365,7 +365,8 @@ def _data(summary: Mapping[str, Any]) -> str:
 def _criterion(summary: Mapping[str, Any]) -> str:
     names = ", ".join(_code(name) for name in summary["criteria"])
     tolerance = "" if summary["tolerance"] is None else f", to within {summary['tolerance']:g}"
-    parts = [f"{names}{tolerance}."]
+    inside = dict.fromkeys(_text(v["attribute"]) for v in summary["after"]["verdicts"] if v.get("strata"))
+    parts = [f"{names}{tolerance}.", *(f"Groups are compared inside each stratum: {name}." for name in inside)]
     learned = summary["learned"]
     if learned is not None:
         bound = "" if learned["upper_bound"] is None else f"; no rule of its kind exceeds {learned['upper_bound']:.4f}"

@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 from evenhand.arguments import check_label, is_whole, shown
 from evenhand.errors import InputError
 
+# A rate is counted on at least so many rows.
+FEWEST_ROWS = 2
 Kind = Literal["selection", "precision", "npv", "accuracy"]
 
 

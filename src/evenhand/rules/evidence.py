@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.rows import FEWEST_ROWS, Rows
-from evenhand.rules.events import Event
+from evenhand.rows import Rows
+from evenhand.rules.events import FEWEST_ROWS, Event
 from evenhand.rules.scores import Costs
 
 EvidenceName = Literal["labels", "model", "both"]

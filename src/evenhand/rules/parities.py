@@ -14,7 +14,7 @@ from evenhand.arguments import is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criterion import Criterion, check_several
-from evenhand.rules.events import AttributeKey, Event, Groups, Kind, Stratified, event_names
+from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Groups, Kind, Stratified, event_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,10 @@ class _Comparison(Criterion):
         super().__post_init__()
         if self.within is not None and not (isinstance(self.within, str) and self.within):
             raise InputError(f"within must be the name of a column of strata, or None; got {shown(self.within)}.")
-        if self.thin is not None and not (is_whole(self.thin) and self.thin >= 1):
-            raise InputError(f"thin must be a whole number of rows, such as 30, or None; got {shown(self.thin)}.")
+        if self.thin is not None and not (is_whole(self.thin) and self.thin >= FEWEST_ROWS):
+            raise InputError(
+                f"thin must be a whole number of rows, {FEWEST_ROWS} or more, or None; got {shown(self.thin)}."
+            )
         if self.thin is not None and self.within is None:
             raise InputError("thin is for strata with few rows: name their column, with within='occupation'.")
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.rows import FEWEST_ROWS, Rows
+from evenhand.rows import Rows
 from evenhand.rules.certify import claims, even_quantiles, has_paths, may_overlap
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import Event
+from evenhand.rules.events import FEWEST_ROWS, Event
 from evenhand.rules.system import System, write_out
 from evenhand.statistics.sampling import stratified_share
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.rules import criteria
-from evenhand.rules.events import AttributeKey, Event, Intersection, Stratified, base_of, display_names
+from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Intersection, Stratified, base_of, display_names
 from evenhand.search.problem import Solution, Status
 
 if TYPE_CHECKING:
@@ -272,6 +272,9 @@ def _keys(data: Mapping[str, Any], criterion: criteria.Criterion | None) -> dict
         crossed = {} if criterion is None else {key.name: key for key in criterion.intersections}
     keys: dict[str, AttributeKey] = {text: crossed.get(text, text) for text in data["groups"]}
     keys |= _stratified_keys(data, keys)
+    inside = {key.within for key in keys.values() if isinstance(key, Stratified)}
+    if criterion is not None and inside != set(criterion.strata):
+        raise RuleFormatError("The rule contradicts itself: its strata are not those of its criterion.")
     if len(set(keys.values())) != len(keys):
         raise RuleFormatError("The rule names a crossed attribute twice.")
     return keys
@@ -287,7 +290,7 @@ def _stratified_keys(data: Mapping[str, Any], keys: Mapping[str, AttributeKey]) 
         column, thin, base = entry["column"], entry["thin"], entry["attribute"]
         if text not in keys or base not in keys or base in listed or not isinstance(column, str):
             raise RuleFormatError(f"The rule's {text!r} is not an attribute within strata.")
-        if thin is not None and not (type(thin) is int and thin >= 1):
+        if thin is not None and not (type(thin) is int and thin >= FEWEST_ROWS):
             raise RuleFormatError(f"The rule's 'thin' must be a whole number of rows or null; got {thin!r}.")
         found[text] = Stratified(base_of(keys[base]), column, thin)
         members = data["groups"][base]
