@@ -127,10 +127,11 @@ class Predictions:
             ``predict(X)``.
         """
         check_is_fitted(self, "rule_")
+        strata = strata_columns(X, self.rule_.strata) if self.rule_.strata else None
         p_y, p_group = self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
-        if not self.rule_.strata:
+        if strata is None:
             return p_y, p_group
-        spread = with_strata(self.rule_, p_y, p_group, strata_columns(X, self.rule_.strata))
+        spread = with_strata(self.rule_, p_y, p_group, strata)
         return p_y, cast(dict[AttributeKey, FloatArray], spread)
 
     def _features(self, X: Any) -> Any:
