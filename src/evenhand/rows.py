@@ -97,6 +97,11 @@ class Rows:
         named = {name: found for name, found in self.attributes.items() if isinstance(name, str)}
         return {name: _column(found.groups, found.codes) for name, found in named.items()}
 
+    @property
+    def strata_values(self) -> dict[str, NDArray[Any]]:
+        """Each row's stratum as the caller's value, by column; None where it is not known."""
+        return {name: _column(found.groups, found.codes) for name, found in self.strata.items()}
+
     def take(self, index: Index) -> Self:
         """Return some of the rows, in the order of the index."""
         return dataclasses.replace(

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arguments import check_text, shown
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
+from evenhand.estimator.sample import strata_columns
 from evenhand.inputs import GroupProbabilities, SensitiveFeatures
 from evenhand.report.summarize import summarize
 from evenhand.rules.events import display_names
@@ -90,13 +91,14 @@ def model_card(
     if X is None:
         held = fair.held_out_
         y, sensitive_features, sample_weight = held.y, held.sensitive_features, held.sample_weight
-        p_y, p_group = held.p_y, held.p_group
+        p_y, p_group, strata = held.p_y, held.p_group, held.strata_values
     else:
         if y is None or sensitive_features is None:
             raise InputError(
                 "Rows to judge a classifier on need their labels and groups: give y and sensitive_features."
             )
         known = sensitive_features if fair.sensitive_at_predict else None
+        strata = strata_columns(X, fair.rule_.strata)
         p_y, p_group = fair.probabilities(X, sensitive_features=known)
     report = summarize(
         y,
@@ -111,6 +113,7 @@ def model_card(
         sample_weight=sample_weight,
         title=title,
         provenance=provenance,
+        strata=strata if fair.rule_.strata else None,
     )
     summary = summarize_card(fair.rule_, report, purpose=purpose, data=data, caveats=caveats, fair=fair)
     return render_card(summary)
