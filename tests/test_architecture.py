@@ -42,6 +42,7 @@ ROWS = [
 ]
 # Entry points whose parameters are the documented options of one call.
 MANY_PARAMETERS = {
+    "auditing.audit.audit",
     "rules.learn.learn_rule",
     "rules.frontier.frontier",
     "report.summarize.summarize",

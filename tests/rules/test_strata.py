@@ -380,8 +380,8 @@ def test_what_takes_no_strata_says_so_and_what_to_do():
     rows, job = draw(15)
     learn = {**rows, "criterion": INSIDE, "strata": job}
     for options, text in (
-        ({"confidence": 0.9}, "confidence and a criterion with within="),
-        ({"randomize": True}, "randomize=True and a criterion with within="),
+        ({"confidence": 0.9}, "confidence takes no within="),
+        ({"randomize": True}, "randomize=True takes no within="),
         ({"priors": [0.5, 0.5]}, "leave them out"),
     ):
         with pytest.raises(eh.InputError, match=text):

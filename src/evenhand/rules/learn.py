@@ -19,6 +19,7 @@ from evenhand.rules.mixture import Mixture, best_mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
+from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 
@@ -130,9 +131,8 @@ def learn_rule(
     tolerance = check_tolerance(tolerance)
     if check_flag(randomize, "randomize") and (confidence is not None or search != "certified"):
         raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
-    if options.criterion.strata and (randomize or confidence is not None):
-        asked = "randomize=True" if randomize else "confidence"
-        raise InputError(f"{asked} and a criterion with within= do not go together yet: leave one of the two out.")
+    if randomize:
+        check_unstratified(options.criterion.strata, "randomize=True", "learn a rule without lots")
     if confidence is not None:
         if y is None or sensitive_features is None:
             raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")
