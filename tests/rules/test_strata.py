@@ -128,6 +128,23 @@ def test_every_stratum_is_decided_as_if_it_were_learnt_alone(name, evidence):
     assert rule.solution_.utility == pytest.approx(sum(shares), abs=1e-12)
 
 
+def test_the_gaps_of_the_strata_add_up_by_their_shares():
+    rows, job = draw(16, 900)
+    odds = eh.EqualizedOdds(within="job")
+    rule = eh.learn_rule(**rows, criterion=odds, tolerance=0.1, strata=job, search=eh.Certified(gap=0.05))
+    best = eh.learn_rule(**rows, criterion=odds, tolerance=0.1, strata=job)
+    bounds = [
+        eh.learn_rule(
+            **some(rows, job == value), criterion="eo", tolerance=0.1, search=eh.Certified(gap=0.05)
+        ).solution_.upper_bound
+        for value in ("w", "x", "y")
+    ]
+    assert rule.solution_.status == "gap"
+    assert rule.solution_.upper_bound == pytest.approx(np.mean(bounds), abs=1e-12)
+    assert rule.solution_.utility <= best.solution_.utility <= rule.solution_.upper_bound
+    assert rule.solution_.gap <= 0.05 + 1e-9
+
+
 def test_safety_is_that_of_each_stratum():
     rows, job = draw(4, 1200)
     with pytest.warns(eh.EvenhandWarning, match="job=") as said:
