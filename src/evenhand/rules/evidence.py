@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.events import Event, Kind
+from evenhand.rules.events import FEWEST_ROWS, Event, Kind
 from evenhand.rules.objective import ACCURACY, Objective
 
 EvidenceName = Literal["labels", "model", "both"]
-FEWEST_ROWS = 2
 
 
 @dataclass(frozen=True, eq=False)
