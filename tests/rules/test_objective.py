@@ -204,3 +204,16 @@ def test_labels_that_an_objective_needs_are_named():
         eh.learn_rule(np.zeros_like(y), group, p_y, p_group, objective="balanced_accuracy")
     with pytest.raises(eh.InputError, match="positive label"):
         read_objective("f1").worth(0.0)
+
+
+@pytest.mark.parametrize("objective", ["balanced_accuracy", "f1"])
+def test_within_strata_the_objective_is_that_of_all_rows(objective):
+    y, group, p_y, p_group = (column[:300] for column in ROWS)
+    strata = np.where(np.arange(300) % 3 == 0, "a", "b")
+    criterion = eh.DemographicParity(within="job")
+    rule = eh.learn_rule(
+        y, group, p_y, p_group, criterion=criterion, tolerance=0.3, strata={"job": strata}, objective=objective
+    )
+    decided = rule.decide(p_y, p_group, strata={"job": strata})
+    assert rule.solution_.utility == pytest.approx(METRICS[objective](y, decided))
+    assert rule.solution_.status == "optimal"
