@@ -109,9 +109,10 @@ def classify(planes, boxes, b, halves):
     """
     centre, radius, kept, sums = boxes.centre[b], boxes.radius[b], halves.rows, halves.sums[0]
     # Unsigned numbers are not checked for being negative, which counts in the inner loops.
-    first, n_columns = np.uint64(centre.shape[0]), np.uint64(sums.shape[0])
-    # A point has at least three coordinates: these take no loop.
+    first, three, n_columns = np.uint64(centre.shape[0]), np.uint64(3), np.uint64(sums.shape[0])
+    # A point has at least three coordinates, and a row three amounts: these take no loop.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    s0, s1, s2 = sums[0], sums[1], sums[2]
     opened = 0
     for i in range(planes.shape[0]):
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
@@ -122,8 +123,12 @@ def classify(planes, boxes, b, halves):
         kept[opened] = i
         opened += abs(value) < reach
         on = 1.0 if value >= reach else 0.0
-        for c in range(n_columns):
+        s0 += on * planes[i, first]
+        s1 += on * planes[i, first + np.uint64(1)]
+        s2 += on * planes[i, first + np.uint64(2)]
+        for c in range(three, n_columns):
             sums[c] += on * planes[i, first + c]
+    sums[0], sums[1], sums[2] = s0, s1, s2
     halves.size[0] = opened
 
 
@@ -133,13 +138,15 @@ def classify_halves(planes, boxes, b, split, halves):
     centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
     first_sums, second_sums = halves.sums[0], halves.sums[1]
-    first, n_columns = np.uint64(centre.shape[0]), np.uint64(first_sums.shape[0])
+    first, three, n_columns = np.uint64(centre.shape[0]), np.uint64(3), np.uint64(first_sums.shape[0])
     half = 0.5 * radius[split]
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    f0, f1, f2 = first_sums[0], first_sums[1], first_sums[2]
+    s0, s1, s2 = second_sums[0], second_sums[1], second_sums[2]
     one = 0
     two = 0
     for position in range(count):
-        i = rows[position]
+        i = np.uint64(rows[position])
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
         reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
         for j in range(3, centre.shape[0]):
@@ -156,10 +163,19 @@ def classify_halves(planes, boxes, b, split, halves):
         two += abs(above) < reach
         on_below = 1.0 if below >= reach else 0.0
         on_above = 1.0 if above >= reach else 0.0
-        for c in range(n_columns):
+        a0, a1, a2 = planes[i, first], planes[i, first + np.uint64(1)], planes[i, first + np.uint64(2)]
+        f0 += on_below * a0
+        f1 += on_below * a1
+        f2 += on_below * a2
+        s0 += on_above * a0
+        s1 += on_above * a1
+        s2 += on_above * a2
+        for c in range(three, n_columns):
             amount = planes[i, first + c]
             first_sums[c] += on_below * amount
             second_sums[c] += on_above * amount
+    first_sums[0], first_sums[1], first_sums[2] = f0, f1, f2
+    second_sums[0], second_sums[1], second_sums[2] = s0, s1, s2
     halves.size[0] = one
     halves.size[1] = two
 
@@ -176,7 +192,7 @@ def side_to_halve(planes, boxes, b, count, shares):
     stride = max(1, count // ROWS_FOR_SHARES)
     while True:
         for position in range(start, start + count, stride):
-            i = rows[position]
+            i = np.uint64(rows[position])
             reach = 0.0
             largest = 0.0
             for j in range(shares.shape[0]):
@@ -241,7 +257,7 @@ def measure(planes, boxes, b, outlook):
     priced = 0.0
     nearest = np.inf
     for position in range(count):
-        i = rows[position]
+        i = np.uint64(rows[position])
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
         for j in range(3, centre.shape[0]):
             value += planes[i, j] * centre[j]
@@ -340,7 +356,7 @@ def tiny(planes, boxes, b):
     if shortest >= SMALL_RADIUS:
         return False
     for position in range(start, start + count):
-        i = rows[position]
+        i = np.uint64(rows[position])
         for j in range(radius.shape[1]):
             if abs(planes[i, j]) * radius[b, j] >= SMALL_RADIUS:
                 return False

@@ -168,9 +168,12 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
             turns[u, q] = 0.0
     # A point has at least three coordinates: these take no loop.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    # Unsigned numbers are not checked for being negative.
+    shift = np.uint64(depth - level)
+    base = np.uint64(number)
     for position in range(count):
-        i = rows[position]
-        u = (codes[i] >> (depth - level)) - number
+        i = np.uint64(rows[position])
+        u = (np.uint64(codes[i]) >> shift) - base
         v0, v1, v2 = planes[i, 0], planes[i, 1], planes[i, 2]
         value = v0 * c0 + v1 * c1 + v2 * c2
         reach = abs(v0) * r0 + abs(v1) * r1 + abs(v2) * r2
@@ -189,8 +192,8 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
         helpful = max(price, 0.0)
         place = value * inverse + 1.0
         turns[u, 0] += price
-        turns[u, int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place - apart))))] += helpful - price
-        turns[u, int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place + apart) + 1.0)))] -= helpful
+        turns[u, np.uint64(np.int64(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place - apart)))))] += helpful - price
+        turns[u, np.uint64(np.int64(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place + apart) + 1.0))))] -= helpful
     total = 0.0
     for u in range(number):
         running = 0.0
