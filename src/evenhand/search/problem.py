@@ -243,13 +243,7 @@ def typical_size(values: FloatArray) -> float:
     """Return the median size of the numbers that are not zero; 1 where all are."""
     sizes = np.abs(values)
     sizes = sizes[sizes > 0.0]
-    if not sizes.size:
-        return 1.0
-    middle = len(sizes) // 2
-    if len(sizes) % 2:
-        return float(np.partition(sizes, middle)[middle])
-    sizes.partition([middle - 1, middle])
-    return float(0.5 * (sizes[middle - 1] + sizes[middle]))
+    return float(np.median(sizes)) if sizes.size else 1.0
 
 
 def largest_of(columns: Sequence[FloatArray]) -> FloatArray:

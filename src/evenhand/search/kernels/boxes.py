@@ -109,10 +109,9 @@ def classify(planes, boxes, b, halves):
     """
     centre, radius, kept, sums = boxes.centre[b], boxes.radius[b], halves.rows, halves.sums[0]
     # Unsigned numbers are not checked for being negative, which counts in the inner loops.
-    first, three, n_columns = np.uint64(centre.shape[0]), np.uint64(3), np.uint64(sums.shape[0])
-    # A point has at least three coordinates, and a row three amounts: these take no loop.
+    first, n_columns = np.uint64(centre.shape[0]), np.uint64(sums.shape[0])
+    # A point has at least three coordinates: these take no loop.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
-    s0, s1, s2 = sums[0], sums[1], sums[2]
     opened = 0
     for i in range(planes.shape[0]):
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
@@ -123,12 +122,8 @@ def classify(planes, boxes, b, halves):
         kept[opened] = i
         opened += abs(value) < reach
         on = 1.0 if value >= reach else 0.0
-        s0 += on * planes[i, first]
-        s1 += on * planes[i, first + np.uint64(1)]
-        s2 += on * planes[i, first + np.uint64(2)]
-        for c in range(three, n_columns):
+        for c in range(n_columns):
             sums[c] += on * planes[i, first + c]
-    sums[0], sums[1], sums[2] = s0, s1, s2
     halves.size[0] = opened
 
 
@@ -140,11 +135,12 @@ def classify_halves(planes, boxes, b, split, halves):
     first_sums, second_sums = halves.sums[0], halves.sums[1]
     first, three, n_columns = np.uint64(centre.shape[0]), np.uint64(3), np.uint64(first_sums.shape[0])
     half = 0.5 * radius[split]
+    # A point has at least three coordinates and a row three amounts: these take no loop, and their sums no memory.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
     f0, f1, f2 = first_sums[0], first_sums[1], first_sums[2]
     s0, s1, s2 = second_sums[0], second_sums[1], second_sums[2]
-    one = 0
-    two = 0
+    one = np.uint64(0)
+    two = np.uint64(0)
     for position in range(count):
         i = np.uint64(rows[position])
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
@@ -158,9 +154,9 @@ def classify_halves(planes, boxes, b, split, halves):
         below = value - turn
         above = value + turn
         first_kept[one] = i
-        one += abs(below) < reach
+        one += np.uint64(abs(below) < reach)
         second_kept[two] = i
-        two += abs(above) < reach
+        two += np.uint64(abs(above) < reach)
         on_below = 1.0 if below >= reach else 0.0
         on_above = 1.0 if above >= reach else 0.0
         a0, a1, a2 = planes[i, first], planes[i, first + np.uint64(1)], planes[i, first + np.uint64(2)]
@@ -246,13 +242,15 @@ def measure(planes, boxes, b, outlook):
     """
     centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
-    first, one, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(low.shape[0])
+    first, one, two, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(2), np.uint64(low.shape[0])
     for c in range(middle.shape[0]):
         middle[c] = sums[c]
     for c in range(low.shape[0]):
         low[c] = 0.0
         high[c] = 0.0
-    c0, c1, c2 = centre[0], centre[1], centre[2]
+    c0, c1, c2, m0, m1, m2 = centre[0], centre[1], centre[2], sums[0], sums[1], sums[2]
+    price1, price2 = multipliers[0], multipliers[1]
+    low1, low2, high1, high2 = low[0], low[0], low[0], low[0]
     gains = 0.0
     priced = 0.0
     nearest = np.inf
@@ -265,14 +263,26 @@ def measure(planes, boxes, b, outlook):
         on = 1.0 if value > 0.0 else 0.0
         price = planes[i, first]
         gains += max(price, 0.0)
-        middle[0] += on * price
-        for c in range(n_values):
+        m0 += on * price
+        effect = planes[i, first + one]
+        price -= price1 * effect
+        high1 += max(effect, 0.0)
+        low1 += min(effect, 0.0)
+        m1 += on * effect
+        effect = planes[i, first + two]
+        price -= price2 * effect
+        high2 += max(effect, 0.0)
+        low2 += min(effect, 0.0)
+        m2 += on * effect
+        for c in range(two, n_values):
             effect = planes[i, first + one + c]
             price -= multipliers[c] * effect
             high[c] += max(effect, 0.0)
             low[c] += min(effect, 0.0)
             middle[one + c] += on * effect
         priced += max(price, 0.0)
+    middle[0], middle[1], middle[2] = m0, m1, m2
+    low[0], low[1], high[0], high[1] = low1, low2, high1, high2
     return gains, priced, nearest
 
 

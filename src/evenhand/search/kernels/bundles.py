@@ -124,6 +124,7 @@ def bundle_planes(planes, axis, codes, directions, tree):
             nodes[2 * node + 1, 0] = below
             nodes[2 * node + 1, 1] = first + count
     direction = sample[drawn]
+    end = np.uint64(leaves)
     for i in range(n):
         size = 0.0
         for j in range(n_coordinates):
@@ -131,10 +132,10 @@ def bundle_planes(planes, axis, codes, directions, tree):
             size += abs(direction[j])
         for j in range(n_coordinates if size > 0.0 else 0):
             direction[j] /= size
-        node = 1
-        while node < leaves:
-            node = 2 * node + (direction[coordinate[node]] >= threshold[node])
-        codes[i] = node
+        at = np.uint64(1)
+        while at < end:
+            at = np.uint64(2) * at + np.uint64(direction[np.uint64(coordinate[at])] >= threshold[at])
+        codes[i] = at
 
 
 @inner
