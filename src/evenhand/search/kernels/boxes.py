@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.search.kernels.bundles import bundled
+from evenhand.search.kernels.bundles import bundled, place_turns
 from evenhand.search.kernels.decorators import inlined, inner
 from evenhand.search.kernels.ladder import RESOLUTION, multipliers_at, offer, prune
 
@@ -287,11 +287,12 @@ def measure(planes, boxes, b, outlook):
 
 
 @inlined
-def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles):
+def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles, number):
     """Tell whether the bundles prove that no rule in the box meets the bounds of a step; also the guess for its parts.
 
     The direction in which the centre misses the bounds is what is tried: all rules of the box may miss them there.
-    The guess is the share of the plain range that the bundles are expected to leave.
+    The guess is the share of the plain range that the bundles are expected to leave. ``number`` is that of the bundles
+    where the rows' turns have been placed, and 0 where they have not.
     """
     middle, low, high, violation = outlook.middle, outlook.low, outlook.high, outlook.violation
     lower, upper, sums, guess = ladder.lower, ladder.upper, boxes.sums, boxes.guess[b, 1]
@@ -316,7 +317,9 @@ def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles):
         at_centre += v * middle[1 + c]
         if v != 0.0:
             needed += v * (upper[step, c] if v > 0.0 else lower[step, c])
-    least -= bundled(planes, boxes, b, face, 0.0, violation, bundles)
+    if number == 0:
+        number = place_turns(planes, boxes, b, face, bundles)
+    least -= bundled(planes, boxes, b, 0.0, violation, bundles, number)
     return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
 
 
@@ -337,18 +340,20 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
     bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
     if last >= 0 and opened > OPEN_FOR_BUNDLES:
         face = opened - opened
+        number = opened - opened
         for j in range(1, centre.shape[0]):
             if radius[b, j] < radius[b, face]:
                 face = j
         ahead = sums[0] + gains - middle[0]
         if middle[0] + HOPE * guess[b, 0] * ahead <= known + target:
-            together = bundled(planes, boxes, b, face, 1.0, no_price, bundles)
+            number = place_turns(planes, boxes, b, face, bundles)
+            together = bundled(planes, boxes, b, 1.0, no_price, bundles, number)
             visits += opened
             guess[b, 0] = max(0.05, (sums[0] + together - middle[0]) / (ahead + 1e-300))
             gains = min(gains, together)
             bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
         if last >= 0:
-            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles)
+            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles, number)
             if hopeless:
                 bound = -np.inf
     bounds[b] = bound
