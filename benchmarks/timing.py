@@ -20,7 +20,7 @@ def median_seconds(action: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def fastest(actions: Sequence[Callable[[], Any]], repeats: int = 9) -> list[float]:
-    """Return the least CPU seconds of each of some actions, which take turns: other work on the machine counts little."""
+    """Return the least CPU seconds of each of some actions. They take turns, so that other work disturbs all alike."""
     least = [np.inf] * len(actions)
     for _ in range(repeats):
         for position, action in enumerate(actions):
