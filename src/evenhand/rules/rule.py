@@ -342,7 +342,8 @@ class Rule:
         positive = self._fair_margins(p_y, p_group, np.int64)
         if self.classes == (0, 1) and all(type(label) is int for label in self.classes):
             return positive
-        return class_array(self.classes)[positive]
+        labels: NDArray[Any] = class_array(self.classes)[positive]
+        return labels
 
     def bias_scores(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`decision_function`."""

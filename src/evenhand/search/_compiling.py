@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.core import config, event
+from numba.core import config as _config
+from numba.core import event
 
 NOTICE = "evenhand: compiling the search for this number of contrasts and constraints. This happens once per machine."
+# numba makes its attributes when it is imported.
+config: Any = _config
 # What is changed while kernels are compiled belongs to the whole process.
 _ONE_AT_A_TIME = threading.RLock()
 

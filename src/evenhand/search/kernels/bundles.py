@@ -171,7 +171,7 @@ def place_turns(planes, boxes, b, face, bundles):
     shift, base = np.uint64(depth - level), np.uint64(number)
     for position in range(count):
         i = np.uint64(rows[position])
-        u = (np.uint64(codes[i]) >> shift) - base
+        bundle = (np.uint64(codes[i]) >> shift) - base
         v0, v1, v2 = planes[i, 0], planes[i, 1], planes[i, 2]
         value = v0 * c0 + v1 * c1 + v2 * c2
         reach = abs(v0) * r0 + abs(v1) * r1 + abs(v2) * r2
@@ -180,12 +180,12 @@ def place_turns(planes, boxes, b, face, bundles):
             value += v * centre[j]
             reach += abs(v) * radius[j]
         inverse = 1.0 / reach
-        apart = 1e-9 + 1e-15 * inverse + abs(v0 * r0 * inverse - shape[u, 0])
-        apart = apart + abs(v1 * r1 * inverse - shape[u, 1]) + abs(v2 * r2 * inverse - shape[u, 2])
+        apart = 1e-9 + 1e-15 * inverse + abs(v0 * r0 * inverse - shape[bundle, 0])
+        apart = apart + abs(v1 * r1 * inverse - shape[bundle, 1]) + abs(v2 * r2 * inverse - shape[bundle, 2])
         for j in range(3, first):
-            apart += abs(planes[i, j] * radius[j] * inverse - shape[u, j])
+            apart += abs(planes[i, j] * radius[j] * inverse - shape[bundle, j])
         place = value * inverse + 1.0
-        start = np.int64(u) * (BINS + 1)
+        start = np.int64(bundle) * (BINS + 1)
         places[position, 0] = start
         places[position, 1] = start + int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place - apart))))
         places[position, 2] = start + int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place + apart) + 1.0)))
