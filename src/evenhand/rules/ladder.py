@@ -66,18 +66,23 @@ def _without(setting: Setting) -> Setting:
 
 def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
     """Return a rule that meets the bounds as they were asked for; it says so, and so does a warning."""
-    warnings.warn(
-        f"No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on these"
-        " rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or use"
-        " more rows.",
-        EvenhandWarning,
-        stacklevel=4,
-    )
+    warn_without_safety(setting, tolerance, depth=5)
     asked = pairs(*setting.system.bounds([tolerance]))
     return dataclasses.replace(
         rule,
         solution=dataclasses.replace(rule.solution_, asked=asked, used=asked),
         learned_from={**rule.learned_from, "safety": setting.safety.to_dict(tolerance)},
+    )
+
+
+def warn_without_safety(setting: Setting, tolerance: float, *, depth: int = 4) -> None:
+    """Warn that no rule meets the bounds drawn in, and that this one meets them as they were asked for."""
+    warnings.warn(
+        f"No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on these"
+        " rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or use"
+        " more rows.",
+        EvenhandWarning,
+        stacklevel=depth,
     )
 
 
