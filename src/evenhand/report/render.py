@@ -291,6 +291,7 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
         proof = _PROOFS.get(learned["status"], "")
         if learned["status"] == "gap":
             proof = proof.format(points(learned["upper_bound"] - learned["utility"], 2))
+    proof = " ".join([proof, *_lots(summary, step)]).strip()
     texts = {
         "tolerance": tolerance_text(step["step_tolerance"]),
         "accuracy": percent(step["accuracy"]["value"]),
@@ -311,6 +312,20 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
         share = (flips["to_positive"] + flips["to_negative"]) / flips["rows"] if flips["rows"] else None
         texts[f"flips-{index}-share"] = percent(share)
     return texts
+
+
+def _lots(summary: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
+    """Return what there is to say about lots: that they are drawn, or what drawing none costs."""
+    found = []
+    if step["mixture"] is not None:
+        found.append(
+            f"It draws lots between {len(step['mixture']['rules'])} rules: {step['mixture']['by_lot']:,} of"
+            f" {summary['rows']:,} rows depend on their lot, which is drawn by the scores here."
+        )
+    if step["determinism"] is not None:
+        cost = points(step["determinism"]["cost"], 2)
+        found.append(f"Determinism costs {cost} points there: so much better is the best mixture that draws lots.")
+    return found
 
 
 _PROOFS = {

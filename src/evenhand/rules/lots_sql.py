@@ -141,6 +141,12 @@ def chance(mixture: Mixture, margins: Sequence[str], spelling: Dialect) -> str:
 def decision(mixture: Mixture, margins: Sequence[str], lot: str, spelling: Dialect) -> str:
     """Return the label; a lot is computed only where the rules disagree."""
     negative, positive = (spelling.label(label) for label in mixture.classes)
+    return decision_of(margins, mixture, lot, spelling, (positive, negative))
+
+
+def decision_of(margins: Sequence[str], mixture: Mixture, lot: str, spelling: Dialect, labels: tuple[str, str]) -> str:
+    """Return one text or the other: the first where the decision is positive."""
+    positive, negative = labels
     every = " AND ".join(f"{margin} > 0" for margin in margins)
     some = " OR ".join(f"{margin} > 0" for margin in margins)
     drawn = f"CASE WHEN {lot} < {chance(mixture, margins, spelling)} THEN {positive} ELSE {negative} END"

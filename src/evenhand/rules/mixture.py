@@ -146,6 +146,11 @@ class Mixture:
         return self.rules[0].classes
 
     @property
+    def z(self) -> FloatArray:
+        """The rules, one row for each."""
+        return np.array([rule.z for rule in self.rules])
+
+    @property
     def groups(self) -> Groups:
         """The groups of each attribute, in the order of the probability columns."""
         return self.rules[0].groups
@@ -305,8 +310,7 @@ class Mixture:
 
     def noting(self, **notes: Any) -> Mixture:
         """Return the mixture with more said about where it comes from, in ``learned_from``."""
-        rules = tuple(dataclasses.replace(r, learned_from={**r.learned_from, **notes}) for r in self.rules)
-        return dataclasses.replace(self, rules=rules)
+        return dataclasses.replace(self, rules=tuple(rule.noting(**notes) for rule in self.rules))
 
     def to_json(self) -> str:
         """Return the mixture as JSON text."""
@@ -354,6 +358,19 @@ def _frame(rule: Rule) -> tuple[Any, ...]:
     """Return all of a rule but its z: what the rules of a mixture share."""
     contrasts = [term.coefficients for term in rule.terms]
     return dict(rule.groups), rule.classes, rule.events, rule.priors, contrasts, rule.costs
+
+
+def check_any_rule(rule: Any, name: str = "rule") -> Rule | Mixture:
+    """Return a rule or a mixture, or raise."""
+    if not isinstance(rule, Rule | Mixture):
+        raise InputError(f"{name} must be a Rule or a Mixture, such as learn_rule returns; got {shown(rule)}.")
+    return rule
+
+
+def check_lots(search: Any, confidence: Any) -> None:
+    """Raise where something was asked for that does not go with ``randomize=True``."""
+    if confidence is not None or search != "certified":
+        raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
 
 
 def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
