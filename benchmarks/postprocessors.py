@@ -97,6 +97,25 @@ def fit_evenhand(
     return {t: partial(decide, rules[t]) if t in rules else None for t in tolerances}
 
 
+def fit_lots(
+    learn: Rows, criterion: str, tolerances: tuple[float, ...], *, known: bool = False
+) -> dict[float, Decide | None]:
+    """Learn evenhand's mixtures, whose lots are drawn by the split and the row's number."""
+
+    def decide(mixture: eh.Mixture, rows: Rows, seed: int) -> Decisions:
+        key = seed * 1_000_000 + np.arange(len(rows.y))
+        return mixture.decide(rows.p_y, _known(rows) if known else rows.joint, key=key)
+
+    found: dict[float, Decide | None] = {}
+    for tolerance in tolerances:
+        mixture = eh.learn_rule(
+            learn.y, learn.group, learn.p_y, _known(learn) if known else learn.joint, criterion=criterion,
+            tolerance=tolerance, randomize=True,
+        )  # fmt: skip
+        found[tolerance] = partial(decide, mixture)
+    return found
+
+
 def fit_free_threshold(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
     """Learn evenhand's rules with a threshold that is free, too: a bound on the selection rate that binds nothing."""
     return fit_evenhand(learn, FREE_THRESHOLD[criterion], tolerances)
@@ -263,6 +282,8 @@ POST_PROCESSORS = (
     CERTIFIED,
     PostProcessor("evenhand, certified, free threshold", fit_free_threshold, criteria=tuple(FREE_THRESHOLD)),
     PostProcessor("evenhand, certified, recalibrated", fit_recalibrated),
+    PostProcessor("evenhand, lots", fit_lots, random=True),
+    PostProcessor("evenhand, lots, attribute known", partial(fit_lots, known=True), needs_group=True, random=True),
     PostProcessor("evenhand, 360 directions (Algorithm 3)", partial(fit_evenhand, search="directions"), large=False),
     PostProcessor(
         "evenhand, 3,000 lines (Algorithm 2)",
