@@ -97,25 +97,6 @@ def fit_evenhand(
     return {t: partial(decide, rules[t]) if t in rules else None for t in tolerances}
 
 
-def fit_lots(
-    learn: Rows, criterion: str, tolerances: tuple[float, ...], *, known: bool = False
-) -> dict[float, Decide | None]:
-    """Learn evenhand's mixtures, whose lots are drawn by the split and the row's number."""
-
-    def decide(mixture: eh.Mixture, rows: Rows, seed: int) -> Decisions:
-        key = seed * 1_000_000 + np.arange(len(rows.y))
-        return mixture.decide(rows.p_y, _known(rows) if known else rows.joint, key=key)
-
-    found: dict[float, Decide | None] = {}
-    for tolerance in tolerances:
-        mixture = eh.learn_rule(
-            learn.y, learn.group, learn.p_y, _known(learn) if known else learn.joint, criterion=criterion,
-            tolerance=tolerance, randomize=True,
-        )  # fmt: skip
-        found[tolerance] = partial(decide, mixture)
-    return found
-
-
 def fit_free_threshold(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
     """Learn evenhand's rules with a threshold that is free, too: a bound on the selection rate that binds nothing."""
     return fit_evenhand(learn, FREE_THRESHOLD[criterion], tolerances)
@@ -259,6 +240,17 @@ class ErrorParity(PostProcessor):
 
     def run(self, evidence: Evidence, criterion: str, tolerances: tuple[float, ...], seed: int) -> Run:
         """Send the arrays to the other process, and read its decisions."""
+        answer, decided = self._ask(evidence, criterion, tolerances, seed)
+        return Run(dict(zip(tolerances, decided, strict=True)), answer["fit_seconds"], answer["predict_seconds"])
+
+    def optima(self, evidence: Evidence, criterion: str, tolerances: tuple[float, ...]) -> list[float]:
+        """Return the expected accuracy of its solutions on the rows that they are learnt from."""
+        found: list[float] = self._ask(evidence, criterion, tolerances, 0)[0]["accuracy"]
+        return found
+
+    def _ask(
+        self, evidence: Evidence, criterion: str, tolerances: tuple[float, ...], seed: int
+    ) -> tuple[dict[str, Any], NDArray[np.int64]]:
         learn, test = evidence.learn, evidence.test
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "job.npz"
@@ -269,8 +261,7 @@ class ErrorParity(PostProcessor):
             self._process.stdin.write(f"{path}\n")
             self._process.stdin.flush()
             answer = json.loads(self._process.stdout.readline())
-            decided = np.load(path)["decisions"]
-        return Run(dict(zip(tolerances, decided, strict=True)), answer["fit_seconds"], answer["predict_seconds"])
+            return answer, np.load(path)["decisions"]
 
 
 def _not_here(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
@@ -282,8 +273,6 @@ POST_PROCESSORS = (
     CERTIFIED,
     PostProcessor("evenhand, certified, free threshold", fit_free_threshold, criteria=tuple(FREE_THRESHOLD)),
     PostProcessor("evenhand, certified, recalibrated", fit_recalibrated),
-    PostProcessor("evenhand, lots", fit_lots, random=True),
-    PostProcessor("evenhand, lots, attribute known", partial(fit_lots, known=True), needs_group=True, random=True),
     PostProcessor("evenhand, 360 directions (Algorithm 3)", partial(fit_evenhand, search="directions"), large=False),
     PostProcessor(
         "evenhand, 3,000 lines (Algorithm 2)",

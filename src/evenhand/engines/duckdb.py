@@ -159,13 +159,18 @@ def apply(
     shared.check_columns(table.names, cells, score)
     kind = shared.key_kind_of(rule, key, table.kinds)
     names = shared.new_names(rule, prefix, table.names if keep else ())
-    if isinstance(rule, Mixture):
-        texts = drawn_columns(rule, score, cells, (key, kind), "duckdb", "error")
-    else:
-        texts = added_columns(rule, score, cells, SPELLING, "error")
-    new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+    relation, kept = table.relation, ["*"] if keep else []
     with plain_errors():
-        return table.relation.project(", ".join((["*"] if keep else []) + new))
+        if isinstance(rule, Mixture):
+            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, ("duckdb", "error"))
+            for name, text in stages:
+                made = f"{text} AS {SPELLING.name(name)}"
+                relation = relation.project(f"* REPLACE ({made})" if name in relation.columns else f"*, {made}")
+            kept = list(map(SPELLING.name, table.names)) if keep else []
+        else:
+            texts = added_columns(rule, score, cells, SPELLING, "error")
+        new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+        return relation.project(", ".join(kept + new))
 
 
 def write(relation: Any, path: Path, kind: str, *, called: Path | None = None) -> None:

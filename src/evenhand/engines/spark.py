@@ -98,13 +98,18 @@ def apply(
     shared.check_columns(table.names, cells, score)
     kind = shared.key_kind_of(rule, key, table.kinds)
     names = shared.new_names(rule, prefix, table.names if keep else ())
-    if isinstance(rule, Mixture):
-        texts = drawn_columns(rule, score, cells, (key, kind), "spark", "raise_error")
-    else:
-        texts = added_columns(rule, score, cells, SPELLING, "raise_error")
-    new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+    frame, kept = data, ["*"] if keep else []
     with plain_errors():
-        return data.selectExpr(*(["*"] if keep else []), *new)
+        if isinstance(rule, Mixture):
+            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, ("spark", "raise_error"))
+            for name, text in stages:
+                others = [column for column in frame.columns if column != name]
+                frame = frame.selectExpr(*map(SPELLING.name, others), f"{text} AS {SPELLING.name(name)}")
+            kept = list(map(SPELLING.name, table.names)) if keep else []
+        else:
+            texts = added_columns(rule, score, cells, SPELLING, "raise_error")
+        new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+        return frame.selectExpr(*kept, *new)
 
 
 class Table:

@@ -117,14 +117,17 @@ def drawn_columns(
     p_y: str,
     p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]],
     key: tuple[str | None, KeyKind],
-    dialect: str,
-    error: str,
-) -> list[str]:
-    """Return the expressions of decision, expected_decision, lot, flipped and the bias scores of a mixture.
+    names: Sequence[str],
+    engine: tuple[str, str],
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return what a mixture adds to a table: columns to put down one after another, and the final expressions.
 
-    ``key`` is the column of keys and what it holds. A row without a key fails with a message, as does one that is not
-    made of probabilities.
+    The first are (name, expression), and a name that is put down again replaces the column. The others are decision,
+    expected_decision, lot, flipped and the bias scores. ``key`` is the column of keys and what it holds, ``names`` are
+    those of the new columns, and ``engine`` is the dialect and its function that fails: a row without a key fails with a
+    message, as does one that is not made of probabilities.
     """
+    dialect, error = engine
     spelling, rule = dialect_of(dialect), mixture.rules[0]
     score, (column, kind) = spelling.name(p_y), key
     cells = group_cells(rule, p_group, spelling)
@@ -132,23 +135,26 @@ def drawn_columns(
     base = _base_margin(rule, score, spelling)
     guards = [(_sound(score, cells), _UNSOUND)]
     if column is None:
-        lot = lots_sql.lot_of_scores([score, *(c for array in cells.values() for c in array.reshape(-1))], dialect)
+        first = lots_sql.mixed_scores([score, *(c for array in cells.values() for c in array.reshape(-1))], dialect)
     else:
         condition, number = lots_sql.key_number(spelling.name(column), kind, dialect)
         guards.append((condition, _NO_KEY))
-        lot = lots_sql.lot_of_key(number, dialect)
+        first = lots_sql.mixed_key(number, dialect)
 
     def guarded(text: str) -> str:
         for condition, reason in reversed(guards):
             text = f"CASE WHEN {condition} THEN {text} ELSE {error}({spelling.label(reason)}) END"
         return text
 
-    decided = lots_sql.decision_of(margins, mixture, lot, spelling, ("TRUE", "FALSE"))
-    return [
-        guarded(lots_sql.decision(mixture, margins, lot, spelling)),
-        guarded(lots_sql.chance(mixture, margins, spelling)),
-        guarded(lot),
-        f"({base} > 0) <> ({decided})",
+    expected, lot = map(spelling.name, names[1:3])
+    stages = [(names[1], guarded(lots_sql.chance(mixture, margins, spelling))), (names[2], guarded(first))]
+    stages += [(names[2], step(lot)) for step in lots_sql.steps_of(dialect)]
+    negative, positive = (spelling.label(label) for label in mixture.classes)
+    return stages, [
+        f"CASE WHEN {lot} < {expected} THEN {positive} ELSE {negative} END",
+        expected,
+        lot,
+        f"({base} > 0) <> ({lot} < {expected})",
         *(_bias_score(rule, k, base, cells, spelling) for k in range(len(rule.terms))),
     ]
 

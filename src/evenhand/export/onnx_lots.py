@@ -92,7 +92,6 @@ def _drawn(graph: Graph, mixed: str) -> str:
         scaled = graph.add("Mul", _whole(graph, factor), mixed)
         mixed = _modulo(graph, graph.add("Add", scaled, _whole(graph, shift)))
         square = _modulo(graph, graph.add("Mul", mixed, mixed))
-        fourth = _modulo(graph, graph.add("Mul", square, square))
-        mixed = _modulo(graph, graph.add("Mul", fourth, mixed))
+        mixed = _modulo(graph, graph.add("Mul", square, mixed))
     lot: str = graph.add("Div", graph.cast(mixed, graph.onnx.TensorProto.DOUBLE), graph.constant(float(PRIME)))
     return lot

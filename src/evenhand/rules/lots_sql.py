@@ -178,29 +178,53 @@ def key_number(name: str, kind: KeyKind, dialect: str) -> tuple[str, str]:
 
 def lot_of_key(number: str, dialect: str) -> str:
     """Return the lot of a whole number: :func:`evenhand.rules.lots.draw`."""
+    return _composed(mixed_key(number, dialect), dialect)
+
+
+def mixed_key(number: str, dialect: str) -> str:
+    """Return a key brought below the prime."""
     numbers = _whole_numbers(dialect)
     words = f"{HIGH_WORDS} * {numbers.modulo(numbers.divided(number, PRIME), PRIME)}"
-    mixed = numbers.modulo(f"({numbers.modulo(number, PRIME)} + {words})", PRIME)
-    return _drawn(mixed, numbers, dialect)
+    return numbers.modulo(f"({numbers.modulo(number, PRIME)} + {words})", PRIME)
 
 
 def lot_of_scores(cells: Sequence[str], dialect: str) -> str:
     """Return the lot of some scores: :func:`evenhand.rules.lots.keys_of_scores` and its lot."""
+    return _composed(mixed_scores(cells, dialect), dialect)
+
+
+def mixed_scores(cells: Sequence[str], dialect: str) -> str:
+    """Return the key of some scores, which is below the prime."""
     numbers, steps = _whole_numbers(dialect), dialect_of(dialect).literal(SCORE_STEPS)
     key = numbers.modulo(numbers.floor(f"{cells[0]} * {steps}"), PRIME)
     for cell in cells[1:]:
         key = numbers.modulo(f"({HIGH_WORDS} * {key} + {numbers.floor(f'{cell} * {steps}')})", PRIME)
-    return _drawn(key, numbers, dialect)
+    return key
 
 
-def _drawn(mixed: str, numbers: WholeNumbers, dialect: str) -> str:
-    for factor, shift in ROUNDS:
-        mixed = numbers.modulo(f"({factor} * {mixed} + {shift})", PRIME)
-        square = numbers.modulo(f"({mixed} * {mixed})", PRIME)
-        fourth = numbers.modulo(f"({square} * {square})", PRIME)
-        mixed = numbers.modulo(f"({fourth} * {mixed})", PRIME)
+def _composed(mixed: str, dialect: str) -> str:
+    for step in steps_of(dialect):
+        mixed = step(mixed)
+    return mixed
+
+
+def steps_of(dialect: str) -> list[Callable[[str], str]]:
+    """Return what is done to a number below the prime, step by step, to make it a lot.
+
+    Written into each other they are one expression, in which the number appears nine times; an engine that can name
+    what lies between needs each step once.
+    """
+    numbers = _whole_numbers(dialect)
+
+    def scaled(factor: int, shift: int) -> Callable[[str], str]:
+        return lambda text: numbers.modulo(f"({factor} * {text} + {shift})", PRIME)
+
+    def cubed(text: str) -> str:
+        return numbers.modulo(f"({numbers.modulo(f'({text} * {text})', PRIME)} * {text})", PRIME)
+
+    found: list[Callable[[str], str]] = [step for each in ROUNDS for step in (scaled(*each), cubed)]
     # Whole numbers below 2^31 are exact as double precision, so this is the one rounding of a division.
-    return f"{mixed} / {dialect_of(dialect).literal(PRIME)}"
+    return [*found, lambda text: f"{text} / {dialect_of(dialect).literal(PRIME)}"]
 
 
 def _whole_numbers(dialect: str) -> WholeNumbers:
