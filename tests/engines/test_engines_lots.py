@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import evenhand as eh
 from evenhand.cli import main
@@ -21,7 +22,7 @@ SCORES = [f"--joint-score={label},{group}={column}" for (label, group), column i
 
 @pytest.fixture(scope="module")
 def table():
-    rows = draw(3000, seed=3)
+    rows = draw(1500, seed=3)
     keep = [value is not None for value in rows["sex"].to_pylist()]
     rows = rows.filter(pa.array(keep))
     n = rows.num_rows
@@ -121,7 +122,8 @@ def test_fit_writes_a_mixture_and_says_so(files, mixture, capsys):
     assert "It draws lots between" in (files / "card.md").read_text()
     assert "depend on their lot" in (files / "report.html").read_text()
     single = files / "single.json"
-    assert main(["fit", str(files / "rows.parquet"), *NAMES, *SCORES, "--criterion", "eo", "-o", str(single)]) == 0
+    strict = ["--criterion", "eo", "--tolerance", "0.01", "--safety", "0"]
+    assert main(["fit", str(files / "rows.parquet"), *NAMES, *SCORES, *strict, "-o", str(single)]) == 0
     assert "Determinism costs" in capsys.readouterr().out
     assert json.loads(single.read_text())["learned_from"]["determinism"]["cost"] >= 0.0
 
@@ -189,14 +191,12 @@ def test_what_does_not_go_with_lots_is_refused(files, more, capsys):
     assert not (files / "no.json").exists()
 
 
-def test_a_trained_classifier_draws_lots_by_key(files, table):
-    features = ["--features", "p", "--features", "p0f", "--features", "p0m"]
+def test_a_saved_classifier_draws_lots_by_key(files, table):
+    X = table.select(["p", "p0f", "p0m"]).to_pandas()
+    fair = eh.FairClassifier(LogisticRegression(), tolerance=0.0, safety=0.0, cv=2, randomize=True, random_state=0)
+    fair.fit(X, table["y"].to_numpy(), sensitive_features=table["sex"].to_numpy(zero_copy_only=False))
     saved, output = files / "fair.skops", files / "by_classifier.parquet"
-    arguments = ["fit", str(files / "rows.parquet"), "--label", "y", "--sensitive", "sex", *features]
-    options = ["--criterion", "dp", "--tolerance", "0.001", "--safety", "0", "--randomize", "--accept"]
-    assert main([*arguments, *options, "-o", str(saved)]) == 0
+    eh.io.save(fair, saved)
     assert main(["apply", str(saved), str(files / "rows.parquet"), "-o", str(output), "--key", "name"]) == 0
-    fair = eh.io.load(saved)
-    X = np.column_stack([table[name].to_numpy() for name in ("p", "p0f", "p0m")]).astype(object)
     expected = fair.predict(X, key=table["name"].to_pylist())
     assert pq.read_table(output)["decision"].to_pylist() == expected.tolist()

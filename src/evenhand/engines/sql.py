@@ -124,8 +124,8 @@ def drawn_columns(
 
     The first are (name, expression), and a name that is put down again replaces the column. The others are decision,
     expected_decision, lot, flipped and the bias scores. ``key`` is the column of keys and what it holds, ``names`` are
-    those of the new columns, and ``engine`` is the dialect and its function that fails: a row without a key fails with a
-    message, as does one that is not made of probabilities.
+    those of the new columns, and ``engine`` is the dialect and its function that fails: a row without a key fails with
+    a message, as does one that is not made of probabilities.
     """
     dialect, error = engine
     spelling, rule = dialect_of(dialect), mixture.rules[0]
