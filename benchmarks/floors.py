@@ -10,26 +10,24 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
-import pandas as pd
 from oxonfair import FairPredictor, group_metrics
 
 import evenhand as eh
+from benchmarks.further_tables import FLOORS_OURS, FLOORS_PEER, LEVELS, floors_table
 from benchmarks.postprocessors import _table
 from benchmarks.results import Row, read, write
 from benchmarks.splits import Rows, splits
-from benchmarks.tradeoff import Decisions, Outcomes, difference_at_gap, table
+from benchmarks.tradeoff import Decisions
 
-LEVELS = {"adult": (0.75, 0.80, 0.85, 0.90), "compas": (0.60, 0.65, 0.70, 0.75), "census": (0.75, 0.80, 0.85, 0.90)}
 RUNS = {
     ("adult", "logistic regression"): 10,
     ("compas", "logistic regression"): 20,
     ("compas", "boosted trees"): 20,
     ("census", "boosted trees"): 3,
 }
-OURS, THEIRS = "evenhand, certified", "OxonFair, inferred groups"
 Decide = Callable[[Rows], Decisions]
 
 
@@ -64,7 +62,7 @@ def fit_oxonfair(learn: Rows, levels: tuple[float, ...]) -> dict[float, Decide |
     return found
 
 
-METHODS = {OURS: fit_evenhand, THEIRS: fit_oxonfair}
+METHODS = {FLOORS_OURS: fit_evenhand, FLOORS_PEER: fit_oxonfair}
 
 
 def smallest_precision(test: Rows, decided: Decisions) -> float:
@@ -91,38 +89,6 @@ def measurements(name: str, model: str, n: int) -> Iterator[Row]:
                 precision = smallest_precision(test, decided)
                 yield about | {"accuracy": round(accuracy, 6), "precision": round(precision, 6)}
         print(f"{name}, {model}: split {split.seed}", file=sys.stderr, flush=True)
-
-
-def outcomes(lines: pd.DataFrame) -> Outcomes:
-    """Return what a method came out with; a gap is what the smallest precision leaves of 1."""
-    levels = sorted(lines["level"].unique())
-    kept = Outcomes(tuple(1.0 - level for level in levels))
-    for _, split in lines.groupby("split"):
-        at = split.set_index("level")
-        pairs = [(float(at.loc[level, "accuracy"]), 1.0 - float(at.loc[level, "precision"])) for level in levels]
-        kept.add([None if gap != gap else (accuracy, gap) for accuracy, gap in pairs])
-    return kept
-
-
-def floors_table(measured: pd.DataFrame) -> str:
-    """Return mean test accuracy / mean smallest test precision for each level, and who is ahead at equal precision."""
-    titles = {"adult": "Adult", "compas": "COMPAS", "census": "KDD Census Income"}
-    rows = []
-    for (data, model), lines in measured.groupby(["data", "model"], sort=False):
-        found: Mapping[str, Outcomes] = {m: outcomes(part) for m, part in lines.groupby("method", sort=False)}
-        for method, kept in found.items():
-            cells, ahead = [], []
-            for level in LEVELS[data]:
-                accuracy, gap = kept.at(1.0 - level)
-                cells.append(f"{100 * np.nanmean(accuracy):.2f} / {1 - np.nanmean(gap):.3f}")
-                difference, error = difference_at_gap(found[OURS], found[THEIRS], 1.0 - level)
-                ahead.append("-" if difference != difference else f"{100 * difference:+.2f} ± {100 * error:.2f}")
-            none = "/".join(str(kept.without_rule(1.0 - level)) for level in LEVELS[data])
-            own = " / ".join(ahead) if method == OURS else ""
-            levels = " / ".join(f"{level:.2f}" for level in LEVELS[data])
-            rows.append([f"{titles[data]}, {model}", str(len(kept)), levels, method, *cells, none, own])
-    header = ["data and model", "splits", "floors", "method", "first", "second", "third", "fourth", "no rule"]
-    return table([*header, "evenhand is ahead at equal test precision"], rows)
 
 
 def main() -> None:

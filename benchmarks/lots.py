@@ -13,20 +13,16 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 
 import evenhand as eh
+from benchmarks.further_tables import LOTS_OURS, SAME_ROWS, lots_table, same_rows_table
 from benchmarks.postprocessors import ErrorParity, _known
-from benchmarks.results import ASKED, Row, outcomes, point_columns, read, write
+from benchmarks.results import ASKED, Row, point_columns, read, write
 from benchmarks.splits import Evidence, splits
-from benchmarks.tradeoff import CRITERIA, Point, difference_at_gap, measure, table
+from benchmarks.tradeoff import CRITERIA, Point, measure
 
 RUNS = {("adult", "logistic regression"): 20, ("compas", "boosted trees"): 10}
-SHOWN = {"adult": (0.05, 0.03), "compas": (0.10, 0.05)}
-TITLES = {"adult": "Adult", "compas": "COMPAS"}
 WAYS = {"holdout": "hold-out", "crossfit": "cross-fitted"}
-SAME_ROWS = (0.0, 0.01, 0.02, 0.05, 0.10)
-OURS, PEERS = "evenhand, lots, attribute known", ("error-parity", "fairlearn ThresholdOptimizer")
 
 
 def learn(evidence: Evidence, criterion: str, tolerance: float) -> eh.Mixture | None:
@@ -61,7 +57,7 @@ def measurements(name: str, model: str, n: int, peer: ErrorParity | None) -> Ite
                 found = {t: learn(evidence, criterion, t) for t in sorted({*ASKED, *SAME_ROWS})}
                 theirs = [None] * len(SAME_ROWS) if peer is None else peer.optima(evidence, criterion, SAME_ROWS)
                 line: Row = {"data": name, "model": model, "criterion": criterion, "split": split.seed}
-                line |= {"method": f"{OURS}, {title}", "rules": max(len(m.rules) for m in found.values() if m)}
+                line |= {"method": f"{LOTS_OURS}, {title}", "rules": max(len(m.rules) for m in found.values() if m)}
                 line |= point_columns([point(found[t], evidence, criterion, split.seed) for t in ASKED])
                 for tolerance, other in zip(SAME_ROWS, theirs, strict=True):
                     mine = found[tolerance]
@@ -72,56 +68,6 @@ def measurements(name: str, model: str, n: int, peer: ErrorParity | None) -> Ite
         print(f"{name}, {model}: split {split.seed}", file=sys.stderr, flush=True)
 
 
-def same_rows_table(measured: pd.DataFrame) -> str:
-    """Return by how much the mixture's optimum exceeds error-parity's on the rows that both are learnt from."""
-    rows = []
-    for (data, model, criterion, method), lines in measured.groupby(
-        ["data", "model", "criterion", "method"], sort=False
-    ):
-        cells = []
-        for t in SAME_ROWS:
-            ahead = 100 * (lines[f"optimum {t:.2f}"] - lines[f"error-parity {t:.2f}"])
-            cells.append(f"{ahead.min():+.4f} to {ahead.max():+.4f}")
-        proven = int(lines[[f"proven {t:.2f}" for t in SAME_ROWS]].all(axis=1).sum())
-        about = [
-            f"{TITLES[data]}, {model}",
-            CRITERIA[criterion],
-            method.rpartition(", ")[2],
-            str(len(lines)),
-            str(proven),
-        ]
-        rows.append([*about, *cells])
-    header = ["data and model", "criterion", "rows", "splits", "proven", *(f"tolerance {t:.2f}" for t in SAME_ROWS)]
-    return table(header, rows)
-
-
-def test_table(measured: pd.DataFrame, peers: pd.DataFrame) -> str:
-    """Return mean test accuracy / mean test gap of each method, and by how much the mixture is ahead at equal gaps."""
-    rows = []
-    for (data, model, criterion, method), lines in measured.groupby(
-        ["data", "model", "criterion", "method"], sort=False
-    ):
-        title = str(method).rpartition(", ")[2]
-        same = (peers["data"] == data) & (peers["model"] == model) & (peers["criterion"] == criterion)
-        kept = {method: outcomes(lines)[method]}
-        for peer in PEERS:
-            name = f"{peer}, {title}"
-            chosen = peers[same & (peers["method"] == name) & (peers["split"] < len(lines))]
-            kept[name] = outcomes(chosen)[name]
-        for name, found in kept.items():
-            cells = [f"{100 * np.nanmean(a):.2f} / {np.nanmean(g):.3f}" for a, g in (found.at(t) for t in ASKED)]
-            none = "/".join(str(found.without_rule(t)) for t in ASKED)
-            ahead = []
-            for gap in SHOWN[data]:
-                difference, error = difference_at_gap(kept[method], found, gap)
-                ahead.append("-" if difference != difference else f"{100 * difference:+.2f} ± {100 * error:.2f}")
-            about = [f"{TITLES[data]}, {model}", CRITERIA[criterion], name, str(len(found))]
-            gaps = " / ".join(f"{gap:.2f}" for gap in SHOWN[data])
-            rows.append([*about, *cells, none, "" if name == method else f"at {gaps}: {' / '.join(ahead)}"])
-    header = ["data and model", "criterion", "method", "splits", *(f"asked for {t:.2f}" for t in ASKED), "no rule"]
-    return table([*header, "the mixture is ahead"], rows)
-
-
 def main() -> None:
     """Measure, write it down, and print the tables."""
     peer = ErrorParity() if "EVENHAND_ERROR_PARITY" in os.environ else None
@@ -129,7 +75,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         write("lots.csv", [line for setting, n in RUNS.items() for line in measurements(*setting, n, peer)])
     measured = read("lots.csv")
-    print(test_table(measured, read("peers.csv")))
+    print(lots_table(measured, read("peers.csv")))
     if peer is not None:
         print(same_rows_table(measured))
 

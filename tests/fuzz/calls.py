@@ -222,8 +222,8 @@ def _watching() -> dict[str, Any]:
 
 # Not n_jobs: what is right for it starts processes.
 OPTIONS = (
-    "auxiliary", "criterion", "tolerance", "search", "cv", "ensemble", "recalibrate", "confidence", "costs", "randomize",
-    "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label", "random_state", "verbose",
+    "auxiliary", "criterion", "tolerance", "search", "cv", "ensemble", "recalibrate", "confidence", "costs",
+    "randomize", "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label", "random_state", "verbose",
 )  # fmt: skip
 
 
