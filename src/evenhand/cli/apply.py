@@ -95,8 +95,8 @@ def apply(
         Decider(learned, named.probabilities, prefix, keep, key),
         file,
         output,
-        needed=named.needed() + ([] if key is None or key in named.needed() else [key]),
-        numbers=named.needed(),
+        needed=list(dict.fromkeys([*named.needed(), *([] if key is None else [key])])),
+        numbers=named.numbers(),
         verbatim=kind == "csv",
     )
     return PASS

@@ -176,7 +176,7 @@ def _learn(
     curve = None
     rule: Rule | Mixture
     if randomize:
-        check_lots(options.search, confidence)
+        check_lots(options.search, confidence, options.criterion)
         rule = best_mixture(rows, options, tolerance)
     elif confidence is not None:
         rule = learn_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)

@@ -26,6 +26,7 @@ from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
+from evenhand.rules.strata import check_unstratified
 
 PEEK_ROWS = 100_000
 ROOM = 8
@@ -95,6 +96,7 @@ def apply(
     """
     table = Table(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
+    check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
     shared.check_columns(table.names, cells, score)
     kind = shared.key_kind_of(rule, key, table.kinds)
     names = shared.new_names(rule, prefix, table.names if keep else ())

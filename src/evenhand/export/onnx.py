@@ -29,6 +29,7 @@ from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.lots import LARGEST_KEY
 from evenhand.rules.mixture import Mixture, check_any_rule
 from evenhand.rules.rule import Rule, class_array
+from evenhand.rules.strata import check_unstratified
 
 PROBABILITY_SLACK = 1e-6
 RULE_OPSET, RULE_IR = 13, 8
@@ -102,6 +103,8 @@ def rule_to_onnx(
     Agreement(rows=10000, margin_difference=0.0)
     """
     check_any_rule(rule)
+    if isinstance(rule, Rule):
+        check_unstratified(rule.strata, "ONNX", "write one file for each stratum, of rule.for_stratum(...)")
     check_path(path)
     check_flag(keyed, "keyed")
     first = rule.rules[0] if isinstance(rule, Mixture) else rule
@@ -195,6 +198,7 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     p_y, p_group = fair.probabilities(X_sample)
     if not len(p_y):
         raise InputError("X_sample has no rows: there is nothing to compare on.")
+    check_unstratified(fair.rule_.strata, "ONNX", "write its rule for each stratum, with rule_to_onnx")
     X = fair._features(X_sample)
     models = fair._models
     graph = ModelGraph(X, boosts=has_boosting(models))

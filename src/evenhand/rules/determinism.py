@@ -36,8 +36,8 @@ class Determinism:
 def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
     """Return what determinism costs, or None where a rule has no such figure.
 
-    That is one without a solution or a tolerance, one that leaves the model alone, and one with a promise, which was
-    learnt on other rows than it was certified on.
+    That is one without a solution or a tolerance, one that leaves the model alone, one within strata, and one with a
+    promise, which was learnt on other rows than it was certified on.
 
     Parameters
     ----------
@@ -50,6 +50,8 @@ def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
     """
     solution, tolerance = rule.solution, rule.tolerance
     if solution is None or tolerance is None or solution.status == "unchanged" or "confidence" in rule.learned_from:
+        return None
+    if options.criterion.strata:
         return None
     if solution.used == solution.asked:
         options = dataclasses.replace(options, safety=0.0)

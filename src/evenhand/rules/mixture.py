@@ -23,6 +23,7 @@ from evenhand.rules.lots import draw, keys_of_scores, lots
 from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, class_array
 from evenhand.rules.setting import Options, Setting, pairs
+from evenhand.rules.strata import check_unstratified
 from evenhand.search.mixed import mix
 from evenhand.search.problem import NoRule, Solution
 
@@ -134,6 +135,7 @@ class Mixture:
             raise InputError(
                 "The rules of a mixture must have the same groups, events, priors, contrasts, costs and labels."
             )
+        check_unstratified(self.strata, "A mixture", "mix rules of a criterion without within=")
         weights = np.array(self.weights, dtype=float)
         if len(weights) != len(self.rules) or not (weights > 0.0).all() or abs(weights.sum() - 1.0) > 1e-9:
             raise InputError(
@@ -159,6 +161,11 @@ class Mixture:
     def attributes(self) -> tuple[AttributeKey, ...]:
         """The attributes whose probabilities are needed."""
         return self.rules[0].attributes
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """The columns of strata that decisions are made within: none, for a mixture."""
+        return self.rules[0].strata
 
     @property
     def needs_joint(self) -> bool:
@@ -367,10 +374,11 @@ def check_any_rule(rule: Any, name: str = "rule") -> Rule | Mixture:
     return rule
 
 
-def check_lots(search: Any, confidence: Any) -> None:
+def check_lots(search: Any, confidence: Any, criterion: Criterion) -> None:
     """Raise where something was asked for that does not go with ``randomize=True``."""
     if confidence is not None or search != "certified":
         raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
+    check_unstratified(criterion.strata, "randomize=True", "learn a rule without lots")
 
 
 def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
