@@ -29,6 +29,32 @@ def test_the_page_is_made_from_what_was_measured(tables):
         assert tables.asked_table(lines, found).strip() in page, (model, criterion)
 
 
+def test_floors_and_lots_are_what_was_measured(tables):
+    further = pytest.importorskip("benchmarks.further_tables")
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    kept = {name: pd.read_csv(MEASURED.with_name(f"{name}.csv")) for name in ("floors", "lots", "peers")}
+    for made in (
+        further.floors_table(kept["floors"]),
+        further.lots_table(kept["lots"], kept["peers"]),
+        further.same_rows_table(kept["lots"]),
+    ):
+        assert made.strip() in page
+
+
+def test_lots_are_level_with_error_parity_where_the_attribute_is_known():
+    """The bar, by pandas alone: a mixture in each of 20 splits, and never below error-parity on the same rows."""
+    lots = pd.read_csv(MEASURED.with_name("lots.csv"))
+    adult = lots[(lots["data"] == "adult") & (lots["criterion"] == "eo")]
+    assert (adult.groupby("method")["split"].nunique() == 20).all()
+    assert adult[["gap 0.01", "gap 0.02"]].notna().all(axis=None)
+    for tolerance in ("0.00", "0.01", "0.02", "0.05", "0.10"):
+        assert (lots[f"optimum {tolerance}"] >= lots[f"error-parity {tolerance}"] - 1e-6).all()
+        hold_out = lots[lots["method"].str.endswith("hold-out")]
+        assert hold_out[f"optimum {tolerance}"].to_numpy() == pytest.approx(
+            hold_out[f"error-parity {tolerance}"], abs=1e-6
+        )
+
+
 def test_a_recount_finds_the_same_winners():
     """Means over splits, the points within the tolerance, the most accurate of them: by pandas alone."""
     measured = pd.read_csv(MEASURED)

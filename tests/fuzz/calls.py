@@ -51,6 +51,8 @@ MODULES = {
 }  # fmt: skip
 EXEMPT = {
     "evenhand.Event.text": "takes words of the library's own",
+    "evenhand.Rule.noting": "takes notes of the library's own",
+    "evenhand.Mixture.noting": "the same",
     "evenhand.Criterion": "the base of the criteria; its subclasses are called",
     "evenhand.Criterion.constraints": "the same",
     "evenhand.Criterion.levels": "the same",
@@ -256,7 +258,8 @@ def _watching() -> dict[str, Any]:
 # Not n_jobs: what is right for it starts processes.
 OPTIONS = (
     "auxiliary", "criterion", "tolerance", "search", "cv", "ensemble", "recalibrate", "confidence", "costs",
-    "objective", "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label", "random_state", "verbose",
+    "objective", "randomize", "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label",
+    "random_state", "verbose",
 )  # fmt: skip
 
 
@@ -514,6 +517,12 @@ def calls() -> Mapping[str, Call]:
             rule.to_sql,
             lambda: {"p_y": "p", "p_group": {(0, "0"): "a", (0, "1"): "b", (1, "0"): "c", (1, "1"): None}},
         ),
+        "evenhand.Mixture.to_sql": Call(
+            mixture.to_sql,
+            lambda: {
+                "p_y": "p", "p_group": {(0, "0"): "a", (0, "1"): "b", (1, "0"): "c", (1, "1"): None}, "key": "id",
+            },
+        ),
         "evenhand.Rule.linear_form": Call(rule.linear_form),
         "evenhand.FairClassifier": Call(
             _fit, _fitting, foreign=("estimator", "X", "auxiliary", "cv", "search"), also=OPTIONS, slow=True
@@ -606,9 +615,9 @@ def calls() -> Mapping[str, Call]:
     for name in ("decision_function", "bias_scores", "explain"):
         found[f"evenhand.Rule.{name}"] = Call(getattr(_stratified_rule(), name), lambda: {**_deciding(), **inside})
     found["evenhand.Rule.for_stratum"] = Call(_stratified_rule().for_stratum, lambda: {"strata": "x"})
-    for name in ("decide", "expected_decision"):
+    for name in ("decide", "expected_decision", "lots", "bias_scores", "explain"):
         found[f"evenhand.Mixture.{name}"] = Call(getattr(mixture, name), _deciding)
-    for name in ("predict", "decision_function", "bias_scores", "explain", "probabilities"):
+    for name in ("predict", "decision_function", "expected_decision", "bias_scores", "explain", "probabilities"):
         found[f"evenhand.FairClassifier.{name}"] = Call(_of_fair(name), _predicting, foreign=("X",))
     for name in ("wilson_interval",):
         found[f"evenhand.statistics.intervals.{name}"] = Call(intervals(name), _counts)

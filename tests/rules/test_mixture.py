@@ -139,8 +139,20 @@ def test_lots_are_what_plain_integers_give():
     for key in (0, 1, 12345, 2**31, 10**15, 2**62 - 1):
         mixed = (key % PRIME + HIGH_WORDS * (key // PRIME % PRIME)) % PRIME
         for factor, shift in ROUNDS:
-            mixed = pow((factor * mixed + shift) % PRIME, 5, PRIME)
+            mixed = pow((factor * mixed + shift) % PRIME, 3, PRIME)
         assert lots([key], 1)[0] == mixed / PRIME
+
+
+def test_the_prime_is_one_and_cubing_a_permutation_below_it():
+    assert all(PRIME % divisor for divisor in range(2, int(PRIME**0.5) + 1))
+    assert (PRIME - 1) % 3 != 0
+
+
+def test_a_text_that_spells_a_number_has_its_lot():
+    same = lots(["0", "17", str(2**62 - 1)], 3).tolist()
+    assert same == lots([0, 17, 2**62 - 1], 3).tolist()
+    others = ["017", " 17", "17 ", "+17", "１７", "17.0", "-0", "", str(2**62)]
+    assert len({*same, *lots(others, len(others)).tolist()}) == 3 + len(others)
 
 
 def test_texts_have_lots_too():

@@ -17,6 +17,7 @@ def apply(
     score: str | None = None,
     group_score: list[str] | None = None,
     joint_score: list[str] | None = None,
+    key: str | None = None,
     prefix: str = "",
     keep: Annotated[bool, Parameter(negative="--no-keep")] = True,
     engine: Literal["duckdb", "spark"] | None = None,
@@ -26,7 +27,9 @@ def apply(
     evenhand apply rule.json new.parquet -o decided.parquet
 
     Adds the columns decision, fair_margin (the decision is positive iff it is above 0), flipped (whether the
-    model alone would have decided otherwise) and bias_score_1, bias_score_2, ... Rows are read, decided and
+    model alone would have decided otherwise) and bias_score_1, bias_score_2, ... A mixture of `fit --randomize` has
+    expected_decision, the chance of a positive decision, and lot instead of fair_margin: the decision is positive iff
+    the lot is below the chance. Rows are read, decided and
     written in batches, so memory does not grow with the table. The output appears when it is complete, or not
     at all.
 
@@ -44,6 +47,9 @@ def apply(
         GROUP=COLUMN, as in `fit`, if they are not those the rule was fitted on.
     joint_score
         LABEL,GROUP=COLUMN, as in `fit`, if they are not those the rule was fitted on.
+    key
+        The column, of whole numbers or text, that identifies a person: the same key always draws the same lot. Only for
+        a mixture, which without it draws by the scores.
     prefix
         Put this before the names of the new columns.
     keep
@@ -51,14 +57,15 @@ def apply(
     engine
         Decide in duckdb or spark instead; the file may then be a glob, and spark's output is a folder.
     """
-    import evenhand as eh
     from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
     from evenhand.cli.columns import which_columns
     from evenhand.cli.decided import write_decided
     from evenhand.engines.deciding import Decider
+    from evenhand.engines.source import check_key
     from evenhand.errors import InputError
+    from evenhand.rules.mixture import read_rule
 
     out.check_outputs(
         {"--output": output},
@@ -73,21 +80,22 @@ def apply(
                 "A classifier computes its probabilities itself, in Python: leave out --score, --group-score,"
                 " --joint-score and --engine."
             )
-        return apply_classifier(rule, file, output, prefix=prefix, keep=keep)
-    learned = eh.Rule.from_json(out.read_text(rule))
+        return apply_classifier(rule, file, output, key=key, prefix=prefix, keep=keep)
+    learned = read_rule(out.read_text(rule))
+    check_key(learned, key)
     if engine is not None:
         from evenhand.cli.engine import apply as apply_by_engine
 
         given = {"score": score, "group_score": group_score or [], "joint_score": joint_score or []}
-        apply_by_engine(engine, learned, file, output, prefix=prefix, keep=keep, **given)  # type: ignore[arg-type]
+        apply_by_engine(engine, learned, file, output, key=key, prefix=prefix, keep=keep, **given)  # type: ignore[arg-type]
         return PASS
     kind = tables.format_of(output)
     named = which_columns(learned, tables.open_table(file).names, score, group_score or [], joint_score or [])
     write_decided(
-        Decider(learned, named.probabilities, prefix, keep),
+        Decider(learned, named.probabilities, prefix, keep, key),
         file,
         output,
-        needed=named.needed(),
+        needed=list(dict.fromkeys([*named.needed(), *([] if key is None else [key])])),
         numbers=named.numbers(),
         verbatim=kind == "csv",
     )

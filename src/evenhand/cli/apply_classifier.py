@@ -11,15 +11,17 @@ from evenhand import io, tables
 from evenhand.cli.decided import write_decided
 from evenhand.cli.features import Features
 from evenhand.engines.deciding import Decider, Probabilities
+from evenhand.engines.source import check_key
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
 
 
-def apply_classifier(path: Path, file: Path, output: Path, *, prefix: str, keep: bool) -> int:
+def apply_classifier(path: Path, file: Path, output: Path, *, key: str | None, prefix: str, keep: bool) -> int:
     """Decide a table by the classifier in a file that ``evenhand fit --features`` or evenhand.io.save wrote."""
     fair = io.load(path)
     if not isinstance(fair, FairClassifier):
         raise InputError(f"{path} holds a {type(fair).__name__}, which decides no rows by a rule.")
+    check_key(fair.rule_, key)
     kind = tables.format_of(output)
     features = Features.remembered(fair.rule_.learned_from)
     names = features.names if features is not None else _feature_names(fair, path)
@@ -33,10 +35,10 @@ def apply_classifier(path: Path, file: Path, output: Path, *, prefix: str, keep:
         return fair.probabilities(X, sensitive_features=known or None)
 
     write_decided(
-        Decider(fair.rule_, probabilities, prefix, keep),
+        Decider(fair.rule_, probabilities, prefix, keep, key),
         file,
         output,
-        needed=list(dict.fromkeys([*names, *groups])),
+        needed=list(dict.fromkeys([*names, *groups, *([] if key is None else [key])])),
         numbers=[],
         verbatim=kind == "csv" and features is not None,
     )

@@ -28,6 +28,7 @@ from evenhand.rules.events import AttributeKey, Groups, Stratified, display_name
 from evenhand.rules.strata import read_strata
 
 if TYPE_CHECKING:
+    from evenhand.rules.mixture import Mixture
     from evenhand.rules.rule import Rule
 
 Cell = tuple[AttributeKey, int | None, int]
@@ -203,7 +204,11 @@ def cells_of(
 
 
 def which_columns(
-    rule: Rule, names: Sequence[str], score: str | None, group_score: Sequence[str], joint_score: Sequence[str]
+    rule: Rule | Mixture,
+    names: Sequence[str],
+    score: str | None,
+    group_score: Sequence[str],
+    joint_score: Sequence[str],
 ) -> NamedColumns:
     """Return the columns that a rule is applied to: those given, else those that it was learnt on."""
     given = None

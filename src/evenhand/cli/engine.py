@@ -17,6 +17,7 @@ from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
 from evenhand.rows import needed_attributes
 from evenhand.rules.events import AttributeKey
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.objective import in_words
 from evenhand.rules.rule import Rule
 from evenhand.rules.system import write_out
@@ -78,13 +79,14 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
 
 def apply(
     name: EngineName,
-    rule: Rule,
+    rule: Rule | Mixture,
     file: Path,
     output: Path,
     *,
     score: str | None,
     group_score: Sequence[str],
     joint_score: Sequence[str],
+    key: str | None,
     prefix: str,
     keep: bool,
 ) -> None:
@@ -95,7 +97,7 @@ def apply(
     engine, data = _open(name, file)
     named = which_columns(rule, engine.Table(data).names, score, group_score, joint_score)
     cells = cells_of(named.groups, rule.groups, rule.classes)
-    decided = engine.apply(rule, data, p_y=named.score, p_group=cells, prefix=prefix, keep=keep)
+    decided = engine.apply(rule, data, p_y=named.score, p_group=cells, key=key, prefix=prefix, keep=keep)
     if name == "duckdb":
         with whole_or_nothing(output) as temporary:
             engine.write(decided, temporary, kind, called=output)

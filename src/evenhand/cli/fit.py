@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +11,7 @@ from evenhand.cli.score_columns import ScoreColumns
 
 if TYPE_CHECKING:
     from evenhand.cli.judging import Learned
+    from evenhand.rules.rule import Rule
     from evenhand.rules.setting import Options
 
 
@@ -28,6 +28,7 @@ def fit(
     confidence: float | None = None,
     objective: str = "accuracy",
     costs: tuple[float, float] | None = None,
+    randomize: Annotated[bool, Parameter(negative="")] = False,
     features: list[str] | None = None,
     test: Path | None = None,
     report: Path | None = None,
@@ -70,6 +71,9 @@ def fit(
         What is maximised: accuracy, balanced_accuracy, or an F score such as f1, f2 or f0.5.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
+    randomize
+        Let lots be drawn: a mixture of rules that meets the bounds in the mean, also where no single rule does. Read
+        docs/howto/lotteries.md first, and give `apply` a --key.
     features
         Train the models on these columns, cross-fitted, instead of reading probabilities. * takes all others.
     test
@@ -114,10 +118,10 @@ def fit(
         safety=safety,
     )
     if engine is not None:
-        if output is None or features or test or report or card or confidence is not None:
+        if output is None or features or test or report or card or randomize or confidence is not None:
             raise InputError(
-                "--engine learns a rule and writes it with --output; --features, --test, --report, --card and"
-                " --confidence are for tables that fit in memory."
+                "--engine learns a rule and writes it with --output; --features, --test, --report, --card, --randomize"
+                " and --confidence are for tables that fit in memory."
             )
         from evenhand.cli import engine as engines
 
@@ -137,6 +141,7 @@ def fit(
             options,
             tolerance=tolerance,
             confidence=confidence,
+            randomize=randomize,
             test=test,
             trade_off=report is not None,
         )
@@ -144,7 +149,8 @@ def fit(
         return PASS if harmless or accept else INSUFFICIENT
     if output is None and report is None and card is None:
         raise InputError("Say where the rule goes, with --output rule.json.")
-    learned = _learn(file, columns, options, tolerance, confidence, test, trade_off=report is not None)
+    promise = {"tolerance": tolerance, "confidence": confidence, "randomize": randomize}
+    learned = _learn(file, columns, options, test=test, trade_off=report is not None, **promise)  # type: ignore[arg-type]
     harmless = learned.tell(report=report, card=card, save=None if output is None else rule_saver(output))
     return PASS if harmless or accept else INSUFFICIENT
 
@@ -153,28 +159,37 @@ def _learn(
     file: Path,
     columns: ScoreColumns,
     options: Options,
+    *,
     tolerance: float,
     confidence: float | None,
+    randomize: bool,
     test: Path | None,
-    *,
     trade_off: bool,
 ) -> Learned:
     """Learn a rule from a table of scores, in one search; with the trade-off where a report is to show it."""
     from evenhand.cli.columns import read_scores
     from evenhand.cli.judging import STEPS, Learned
     from evenhand.rules.confidence import learn_with_confidence
+    from evenhand.rules.determinism import with_determinism
     from evenhand.rules.frontier import rule_and_frontier
     from evenhand.rules.ladder import best_rule
+    from evenhand.rules.mixture import Mixture, best_mixture, check_lots
     from evenhand.rules.system import write_out
 
     rows, used = read_scores(file, columns, options.criterion)
     curve = None
-    if confidence is not None:
+    rule: Rule | Mixture
+    if randomize:
+        check_lots(options.search, confidence, options.criterion)
+        rule = best_mixture(rows, options, tolerance)
+    elif confidence is not None:
         rule = learn_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)
     elif trade_off and write_out(options.criterion, rows.groups).moves:
         rule, curve = rule_and_frontier(rows, options, tolerance, STEPS)
     else:
         rule = best_rule(rows, options, tolerance)
-    rule = dataclasses.replace(rule, learned_from={**rule.learned_from, "columns": used})
+    if not isinstance(rule, Mixture):
+        rule = with_determinism(rule, rows, options)
+    rule = rule.noting(columns=used)
     judged = rows if test is None else read_scores(test, columns, options.criterion, rows.groups)[0]
     return Learned(rule=rule, judged=judged, file=file, tolerance=tolerance, curve=curve, test=test, rows=len(rows))

@@ -12,6 +12,7 @@ from evenhand.files import write_text
 from evenhand.report import write_report
 from evenhand.report.card import render_card, summarize_card
 from evenhand.report.summarize import summarize_rows
+from evenhand.rules.mixture import Mixture
 from evenhand.text import short_name, table_text
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Learned:
 
     Attributes
     ----------
-    rule : Rule
+    rule : Rule or Mixture
         What was learnt.
     judged : Rows
         The rows of the test table, or those that it was learnt from.
@@ -46,7 +47,7 @@ class Learned:
         The classifier around the rule, where models were trained too.
     """
 
-    rule: Rule
+    rule: Rule | Mixture
     judged: Rows
     file: Path
     tolerance: float
@@ -66,6 +67,17 @@ class Learned:
         out.say(before_and_after_text(summary, where + crossed), verdicts=True)
         if self.rule.solution is not None and self.rule.solution.status == "unchanged":
             out.say("\nThe model meets the tolerance as it is, and is left alone: the rule changes no decision.")
+        step = summary["steps"][summary["chosen"]]
+        if step["mixture"] is not None:
+            out.say(
+                f"\nLots are drawn between {len(step['mixture']['rules'])} rules; {step['mixture']['by_lot']:,} of"
+                " these rows depend on theirs, drawn by the scores here. Give `apply` a --key to draw by person."
+            )
+        if step["determinism"] is not None:
+            out.say(
+                f"\nDeterminism costs {100 * step['determinism']['cost']:.2f} points on the rows it was learnt from: so"
+                " much better is the best mixture of rules that draws lots."
+            )
         harm = summary["steps"][summary["chosen"]]["harm"]
         if harm is not None:
             out.say(f"\n{harm}")
@@ -82,6 +94,7 @@ class Learned:
 
     def _curve_with_rule(self, curve: Frontier) -> Frontier:
         """Return the trade-off with the very rule that is saved at its tolerance."""
+        assert not isinstance(self.rule, Mixture)
         points = (replace(p, rule=self.rule) if p.tolerance == self.tolerance else p for p in curve.points)
         return replace(curve, points=tuple(points))
 

@@ -20,7 +20,9 @@ from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
 from evenhand.files import write_text
 from evenhand.io.archive import skops_io
+from evenhand.rules.determinism import with_determinism
 from evenhand.rules.frontier import frontier_of
+from evenhand.rules.rule import Rule
 from evenhand.rules.strata import check_unstratified
 from evenhand.rules.system import write_out
 
@@ -40,6 +42,7 @@ def train(
     *,
     tolerance: float,
     confidence: float | None,
+    randomize: bool,
     test: Path | None,
     trade_off: bool,
 ) -> Learned:
@@ -61,20 +64,23 @@ def train(
         missing=options.missing,
         confidence=confidence,
         objective=options.objective,
+        randomize=randomize,
         costs=options.costs,
         pos_label=rows.classes[1],
         random_state=options.random_state,
     )
     fair.fit(found.matrix(table), rows.y, sensitive_features=rows.sensitive_features, sample_weight=rows.sample_weight)
     origin = {"columns": found.to_dict(), "data": {"name": file.name, "sha256": tables.sha256_of(file)}}
-    fair.rule_ = dataclasses.replace(fair.rule_, learned_from={**fair.rule_.learned_from, **origin})
+    if isinstance(fair.rule_, Rule):
+        fair.rule_ = with_determinism(fair.rule_, fair.held_out_, fair._options)
+    fair.rule_ = fair.rule_.noting(**origin)
     out.say(f"Trained on {len(rows):,} rows and {len(names)} features, cross-fitted.\n")
     judged: Rows = fair.held_out_
     if test is not None:
         table, truth = read_truth(test, columns, found.names, rows.groups)
         p_y, p_group = fair.probabilities(found.matrix(table))
         judged = dataclasses.replace(truth, p_y=p_y, p_group=p_group)
-    draw = trade_off and confidence is None and write_out(options.criterion, fair.rule_.groups).moves
+    draw = trade_off and confidence is None and not randomize and write_out(options.criterion, fair.rule_.groups).moves
     return Learned(
         rule=fair.rule_,
         judged=judged,

@@ -29,6 +29,7 @@ from evenhand.engines.source import Counted, Learning, Names, Size
 from evenhand.errors import InputError, require
 from evenhand.inputs import FloatArray
 from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 
 BATCH_ROWS = 1 << 17
@@ -95,7 +96,14 @@ def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: 
 
 
 def apply(
-    rule: Rule, data: Any, *, p_y: str | None = None, p_group: Any = None, prefix: str = "", keep: bool = True
+    rule: Rule | Mixture,
+    data: Any,
+    *,
+    p_y: str | None = None,
+    p_group: Any = None,
+    key: str | None = None,
+    prefix: str = "",
+    keep: bool = True,
 ) -> Any:
     """Return a RecordBatchReader with the columns decision, fair_margin, flipped and bias_score_1, ... added.
 
@@ -107,7 +115,10 @@ def apply(
     table = _Batches(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
     shared.check_columns(table.names, cells, score)
-    decider = Decider(rule, NamedColumns.of(rule, score, cells).probabilities, prefix, keep)
+    shared.check_key(rule, key)
+    if key is not None:
+        shared.check_columns(table.names, {}, key)
+    decider = Decider(rule, NamedColumns.of(rule, score, cells).probabilities, prefix, keep, key)
     schema = decider.schema(table.schema)
     return pa.RecordBatchReader.from_batches(schema, decider.decide_all(table.batches(), schema))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.engines.schema import REST_SLACK
 from evenhand.engines.source import new_names
@@ -14,6 +15,7 @@ from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules import scores
 from evenhand.rules.events import AttributeKey
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.rule_strata import strata_of, with_strata
 from evenhand.tables import numbers_of, values_of
@@ -64,13 +66,15 @@ class NamedColumns:
     rule: Rule
 
     @classmethod
-    def of(cls, rule: Rule, score: str, cells: Mapping[AttributeKey, Mapping[Hashable, str | None]]) -> NamedColumns:
+    def of(
+        cls, rule: Rule | Mixture, score: str, cells: Mapping[AttributeKey, Mapping[Hashable, str | None]]
+    ) -> NamedColumns:
         """Return them from the columns of each group, or of each pair of label and group, in the rule's order."""
         found = {
             name: GroupColumns(len(row) == 2 * len(rule.groups[name]), tuple(row.values()))
             for name, row in cells.items()
         }
-        return cls(score, found, rule)
+        return cls(score, found, rule.rules[0] if isinstance(rule, Mixture) else rule)
 
     def needed(self) -> list[str]:
         """Return the names, each once."""
@@ -104,9 +108,11 @@ class NamedColumns:
 class Decider:
     """Adds the columns decision, fair_margin, flipped and bias_score_1, ... to batches of rows.
 
+    A mixture adds expected_decision and lot instead of fair_margin.
+
     Attributes
     ----------
-    rule : Rule
+    rule : Rule or Mixture
         What decides.
     probabilities : callable
         Returns p_y and p_group of a batch.
@@ -114,20 +120,23 @@ class Decider:
         Stands before the names of the new columns.
     keep : bool
         Whether the batch's own columns are kept.
+    key : str or None
+        The column of keys by which a mixture draws lots; None draws by the scores.
     """
 
-    rule: Rule
+    rule: Rule | Mixture
     probabilities: Callable[[Any], Probabilities]
     prefix: str = ""
     keep: bool = True
+    key: str | None = None
 
     def schema(self, own: Any) -> Any:
         """Return the Arrow schema of what is decided, given that of the batches."""
         import pyarrow as pa
 
         names = new_names(self.rule, self.prefix, own.names if self.keep else ())
-        kinds = [self._labels().type, pa.float64(), pa.bool_(), *([pa.float64()] * len(self.rule.terms))]
-        new = [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
+        first = {f"{self.prefix}decision": self._labels().type, f"{self.prefix}flipped": pa.bool_()}
+        new = [pa.field(name, first.get(name, pa.float64())) for name in names]
         return pa.schema([*(own if self.keep else ()), *new])
 
     def decide(self, batch: Any, schema: Any, start: int = 0) -> Any:
@@ -136,17 +145,29 @@ class Decider:
 
         try:
             p_y, p_group = self.probabilities(batch)
-            fair = self.rule.decision_function(p_y, p_group)
+            positive, numbers = self._decided(batch, p_y, p_group)
             bias = self.rule.bias_scores(p_y, p_group)
         except InputError as error:
             rows = f" (rows are counted from row {start:,} of the table)" if start else ""
             raise InputError(f"{error}{rows}") from None
-        positive = fair > 0.0
         flipped = (scores.margin(p_y, self.rule.costs) > 0.0) != positive
-        new = [self._labels().take(pa.array(positive.astype(np.int32))), pa.array(fair), pa.array(flipped)]
+        new = [self._labels().take(pa.array(positive.astype(np.int32))), *map(pa.array, numbers), pa.array(flipped)]
         new += [pa.array(np.ascontiguousarray(column)) for column in bias.T]
         own = batch.columns if self.keep else ()
         return pa.RecordBatch.from_arrays([*own, *new], schema=schema)
+
+    def _decided(
+        self, batch: Any, p_y: FloatArray, p_group: dict[AttributeKey, FloatArray]
+    ) -> tuple[NDArray[np.bool_], list[FloatArray]]:
+        """Return which rows are decided positively, and the numbers that say why."""
+        import pyarrow as pa
+
+        if not isinstance(self.rule, Mixture):
+            fair = self.rule.decision_function(p_y, p_group)
+            return fair > 0.0, [fair]
+        key = None if self.key is None else values_of(pa.Table.from_batches([batch]), self.key)
+        expected, drawn = self.rule.expected_decision(p_y, p_group), self.rule.lots(p_y, p_group, key=key)
+        return drawn < expected, [expected, drawn]
 
     def decide_all(self, batches: Iterator[Any], schema: Any) -> Iterator[Any]:
         """Decide batches one by one, as they are read."""

@@ -23,11 +23,12 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
 from evenhand.engines.schema import Cells, Columns, Tally
 from evenhand.engines.source import Counted, Learning, Names, Size
-from evenhand.engines.sql import added_columns, inner_columns
+from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
 from evenhand.errors import InputError, require
 from evenhand.files import url_of, write_error
 from evenhand.inputs import as_native
 from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
 from evenhand.rules.strata import check_unstratified
@@ -124,11 +125,12 @@ def aggregate(
 
 
 def apply(
-    rule: Rule,
+    rule: Rule | Mixture,
     data: Any,
     *,
     p_y: str | None = None,
     p_group: Any = None,
+    key: str | None = None,
     prefix: str = "",
     keep: bool = True,
     memory_limit: str | None = None,
@@ -141,10 +143,12 @@ def apply(
 
     Parameters
     ----------
-    rule : Rule
-        The rule.
+    rule : Rule or Mixture
+        The rule. A mixture adds the columns expected_decision and lot instead of fair_margin.
     data, p_y, p_group, memory_limit
         As in :func:`learn_rule`. Columns that are not named are those that the rule was learnt on.
+    key : str or None, default=None
+        The column of keys, whole numbers or text, by which a mixture draws lots. None draws by the scores.
     prefix : str, default=""
         Put before the names of the new columns.
     keep : bool, default=True
@@ -155,11 +159,20 @@ def apply(
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
     check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
     shared.check_columns(table.names, cells, score)
+    kind = shared.key_kind_of(rule, key, table.kinds)
     names = shared.new_names(rule, prefix, table.names if keep else ())
-    texts = added_columns(rule, score, cells, SPELLING, "error")
-    new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+    relation, kept = table.relation, ["*"] if keep else []
     with plain_errors():
-        return table.relation.project(", ".join((["*"] if keep else []) + new))
+        if isinstance(rule, Mixture):
+            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, ("duckdb", "error"))
+            for name, text in stages:
+                made = f"{text} AS {SPELLING.name(name)}"
+                relation = relation.project(f"* REPLACE ({made})" if name in relation.columns else f"*, {made}")
+            kept = list(map(SPELLING.name, table.names)) if keep else []
+        else:
+            texts = added_columns(rule, score, cells, SPELLING, "error")
+        new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+        return relation.project(", ".join(kept + new))
 
 
 def write(relation: Any, path: Path, kind: str, *, called: Path | None = None) -> None:

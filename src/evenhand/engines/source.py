@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
@@ -32,7 +32,9 @@ from evenhand.inputs import FloatArray, Missing, sort_groups
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.rule import Rule, check_rule
+from evenhand.rules.lots_sql import KeyKind
+from evenhand.rules.mixture import Mixture, check_any_rule
+from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
 from evenhand.rules.strata import check_unstratified
@@ -235,10 +237,10 @@ def learn_source(
 
 
 def columns_of_rule(
-    rule: Rule, p_y: str | None, p_group: Any
+    rule: Rule | Mixture, p_y: str | None, p_group: Any
 ) -> tuple[str, dict[AttributeKey, dict[Hashable, str | None]]]:
     """Return the columns that a rule is applied to: those given, else those it was learnt on."""
-    check_rule(rule)
+    check_any_rule(rule)
     remembered, entries = recall(rule.learned_from, rule.groups)
     score = remembered if p_y is None else p_y
     if score is None:
@@ -277,11 +279,37 @@ def check_columns(names: Sequence[str], cells: dict[AttributeKey, dict[Hashable,
             raise InputError(f"The table has no column {name!r}. {tables.nearest(name, names)}")
 
 
-def new_names(rule: Rule, prefix: str, taken: Sequence[str]) -> list[str]:
-    """Return the names of the columns that applying a rule adds: decision, fair_margin, flipped, bias_score_1, ..."""
+def key_kind_of(rule: Rule | Mixture, key: str | None, kinds: Mapping[str, str]) -> KeyKind:
+    """Return what a column of keys holds, or say that there is none, that it holds no keys, or that none is needed."""
+    if key is None:
+        return "number"
+    check_key(rule, key)
+    if key not in kinds:
+        raise InputError(f"The table has no column {key!r}. {tables.nearest(key, list(kinds))}")
+    if kinds[key] not in ("number", "text"):
+        raise InputError(f"The column {key!r} holds {kinds[key]} values: a key is a whole number or a text.")
+    return "text" if kinds[key] == "text" else "number"
+
+
+def check_key(rule: Rule | Mixture, key: str | None) -> None:
+    """Raise where a column of keys is named for a rule that draws no lots, or by something that is no name."""
+    if key is not None and not isinstance(rule, Mixture):
+        raise InputError("This rule draws no lots: leave key out. learn_rule(..., randomize=True) makes one that does.")
+    if key is not None:
+        check_text(key, "key", "the name of a column")
+
+
+def new_names(rule: Rule | Mixture, prefix: str, taken: Sequence[str]) -> list[str]:
+    """Return the names of the columns that applying a rule adds: decision, fair_margin, flipped, bias_score_1, ...
+
+    A mixture has expected_decision and lot instead of fair_margin.
+    """
     check_text(prefix, "prefix")
-    scores = [f"bias_score_{k + 1}" for k in range(len(rule.terms))]
-    names = [f"{prefix}{name}" for name in ("decision", "fair_margin", "flipped", *scores)]
+    first, middle = (
+        (rule.rules[0], ("expected_decision", "lot")) if isinstance(rule, Mixture) else (rule, ("fair_margin",))
+    )
+    scores = [f"bias_score_{k + 1}" for k in range(len(first.terms))]
+    names = [f"{prefix}{name}" for name in ("decision", *middle, "flipped", *scores)]
     for name in names:
         if name in taken:
             raise InputError(f"The table already has a column {name!r}: rename the new ones, with prefix or --prefix.")

@@ -20,9 +20,10 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST, Counter
 from evenhand.engines.schema import Cells, Columns, Tally, Words
 from evenhand.engines.source import Counted, Learning, Names, Size
-from evenhand.engines.sql import added_columns, inner_columns
+from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
 from evenhand.errors import InputError, require
 from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
 from evenhand.rules.strata import check_unstratified
@@ -78,7 +79,14 @@ def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: 
 
 
 def apply(
-    rule: Rule, data: Any, *, p_y: str | None = None, p_group: Any = None, prefix: str = "", keep: bool = True
+    rule: Rule | Mixture,
+    data: Any,
+    *,
+    p_y: str | None = None,
+    p_group: Any = None,
+    key: str | None = None,
+    prefix: str = "",
+    keep: bool = True,
 ) -> Any:
     """Return the DataFrame with the columns decision, fair_margin, flipped and bias_score_1, ... added.
 
@@ -90,11 +98,20 @@ def apply(
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
     check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
     shared.check_columns(table.names, cells, score)
+    kind = shared.key_kind_of(rule, key, table.kinds)
     names = shared.new_names(rule, prefix, table.names if keep else ())
-    texts = added_columns(rule, score, cells, SPELLING, "raise_error")
-    new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+    frame, kept = data, ["*"] if keep else []
     with plain_errors():
-        return data.selectExpr(*(["*"] if keep else []), *new)
+        if isinstance(rule, Mixture):
+            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, ("spark", "raise_error"))
+            for name, text in stages:
+                others = [column for column in frame.columns if column != name]
+                frame = frame.selectExpr(*map(SPELLING.name, others), f"{text} AS {SPELLING.name(name)}")
+            kept = list(map(SPELLING.name, table.names)) if keep else []
+        else:
+            texts = added_columns(rule, score, cells, SPELLING, "raise_error")
+        new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
+        return frame.selectExpr(*kept, *new)
 
 
 class Table:

@@ -7,11 +7,19 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
 from evenhand.errors import InputError
-from evenhand.rules import scores
+from evenhand.rules import lots_sql, scores
 from evenhand.rules.events import AttributeKey
+from evenhand.rules.lots_sql import KeyKind
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import SUM_SLACK
-from evenhand.rules.sql import Dialect, Texts, fair_margin, group_cells
+from evenhand.rules.sql import Dialect, Texts, dialect_of, fair_margin, group_cells
+
+_UNSOUND = (
+    "evenhand: a row has scores that are no probabilities, or do not sum to 1"
+    " (what rounding took over the edge is put right by least(greatest(score, 0), 1))"
+)
+_NO_KEY = "evenhand: a row has no key to draw its lot by: a key is a whole number from 0 to 2^62 - 1, or a text"
 
 
 def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> dict[str, str]:
@@ -90,19 +98,11 @@ def added_columns(
     score = spelling.name(p_y)
     cells = group_cells(rule, p_group, spelling)
     fair = fair_margin(rule, score, cells, spelling)
-    false_positive, false_negative = rule.costs
-    base = f"({spelling.literal(false_negative + false_positive)} * {score} - {spelling.literal(false_positive)})"
-    sound = [f"{name} >= 0 AND {name} <= 1" for name in [score, *(c for a in cells.values() for c in a.reshape(-1))]]
-    sound += [f"abs({' + '.join(array.reshape(-1))} - 1) <= {SUM_SLACK!r}" for array in cells.values()]
-    reason = (
-        "evenhand: a row has scores that are no probabilities, or do not sum to 1"
-        " (what rounding took over the edge is put right by least(greatest(score, 0), 1))"
-    )
-    complaint = f"{error}({spelling.label(reason)})"
+    base = _base_margin(rule, score, spelling)
     negative, positive = (spelling.label(label) for label in rule.classes)
 
     def guarded(text: str) -> str:
-        return f"CASE WHEN {' AND '.join(sound)} THEN {text} ELSE {complaint} END"
+        return f"CASE WHEN {_sound(score, cells)} THEN {text} ELSE {error}({spelling.label(_UNSOUND)}) END"
 
     return [
         guarded(f"CASE WHEN {fair} > 0 THEN {positive} ELSE {negative} END"),
@@ -110,6 +110,65 @@ def added_columns(
         f"({base} > 0) <> ({fair} > 0)",
         *(_bias_score(rule, k, base, cells, spelling) for k in range(len(rule.terms))),
     ]
+
+
+def drawn_columns(
+    mixture: Mixture,
+    p_y: str,
+    p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]],
+    key: tuple[str | None, KeyKind],
+    names: Sequence[str],
+    engine: tuple[str, str],
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return what a mixture adds to a table: columns to put down one after another, and the final expressions.
+
+    The first are (name, expression), and a name that is put down again replaces the column. The others are decision,
+    expected_decision, lot, flipped and the bias scores. ``key`` is the column of keys and what it holds, ``names`` are
+    those of the new columns, and ``engine`` is the dialect and its function that fails: a row without a key fails with
+    a message, as does one that is not made of probabilities.
+    """
+    dialect, error = engine
+    spelling, rule = dialect_of(dialect), mixture.rules[0]
+    score, (column, kind) = spelling.name(p_y), key
+    cells = group_cells(rule, p_group, spelling)
+    margins = [fair_margin(each, score, cells, spelling) for each in mixture.rules]
+    base = _base_margin(rule, score, spelling)
+    guards = [(_sound(score, cells), _UNSOUND)]
+    if column is None:
+        first = lots_sql.mixed_scores([score, *(c for array in cells.values() for c in array.reshape(-1))], dialect)
+    else:
+        condition, number = lots_sql.key_number(spelling.name(column), kind, dialect)
+        guards.append((condition, _NO_KEY))
+        first = lots_sql.mixed_key(number, dialect)
+
+    def guarded(text: str) -> str:
+        for condition, reason in reversed(guards):
+            text = f"CASE WHEN {condition} THEN {text} ELSE {error}({spelling.label(reason)}) END"
+        return text
+
+    expected, lot = map(spelling.name, names[1:3])
+    stages = [(names[1], guarded(lots_sql.chance(mixture, margins, spelling))), (names[2], guarded(first))]
+    stages += [(names[2], step(lot)) for step in lots_sql.steps_of(dialect)]
+    negative, positive = (spelling.label(label) for label in mixture.classes)
+    return stages, [
+        f"CASE WHEN {lot} < {expected} THEN {positive} ELSE {negative} END",
+        expected,
+        lot,
+        f"({base} > 0) <> ({lot} < {expected})",
+        *(_bias_score(rule, k, base, cells, spelling) for k in range(len(rule.terms))),
+    ]
+
+
+def _base_margin(rule: Rule, score: str, spelling: Dialect) -> str:
+    false_positive, false_negative = rule.costs
+    return f"({spelling.literal(false_negative + false_positive)} * {score} - {spelling.literal(false_positive)})"
+
+
+def _sound(score: str, cells: Mapping[AttributeKey, Texts]) -> str:
+    """Return the condition that a row is made of probabilities."""
+    names = [score, *(cell for array in cells.values() for cell in array.reshape(-1))]
+    sums = [f"abs({' + '.join(array.reshape(-1))} - 1) <= {SUM_SLACK!r}" for array in cells.values()]
+    return " AND ".join([*(f"{name} >= 0 AND {name} <= 1" for name in names), *sums])
 
 
 def _bias_score(rule: Rule, k: int, base: str, cells: Mapping[AttributeKey, Texts], spelling: Dialect) -> str:

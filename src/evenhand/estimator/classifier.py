@@ -40,10 +40,12 @@ from evenhand.inputs import FloatArray, Missing, SensitiveFeatures
 from evenhand.plausibility import warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules.confidence import check_unweighted, learn_certified
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.determinism import Determinism, determinism
 from evenhand.rules.events import display_names
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule
+from evenhand.rules.mixture import Mixture, best_mixture, check_lots
 from evenhand.rules.reserving import reserve_enough
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import check_safety
@@ -111,6 +113,11 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         :func:`evenhand.learn_rule`.
     costs : (false positive, false negative) or dict, default=None
         Minimise the mean cost instead of maximising accuracy.
+    randomize : bool, default=False
+        Whether lots may be drawn: ``rule_`` is then a :class:`evenhand.Mixture` that meets the bounds in the mean, also
+        at tolerances that no single rule meets. Pass ``predict`` a ``key``, such as customer numbers, so that the same
+        person always draws the same lot. Read the page on lotteries before you use one on people. It goes with the
+        certified search only, and not with ``confidence``.
     missing : {"raise", "ignore"}, default="raise"
         Whether rows of unknown group are an error, or train the base model, count for accuracy, and count for no
         group's rate.
@@ -136,7 +143,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
 
     Attributes
     ----------
-    rule_ : Rule
+    rule_ : Rule, or Mixture with ``randomize=True``
         The rule; ``rule_.solution_`` says what the search proved.
     diagnostics_ : Diagnostics
         Counts of each label in each group, and calibration and AUC of the probabilities.
@@ -184,6 +191,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         "confidence": "no_validation",  # type: ignore[dict-item]
         "objective": [str],
         "costs": [tuple, list, dict, None],
+        "randomize": ["boolean"],
         "missing": [StrOptions({"raise", "ignore"})],
         "evidence": [StrOptions({"labels", "model", "both"})],
         "sensitive_at_predict": ["boolean"],
@@ -213,6 +221,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         confidence: float | None = None,
         objective: str = "accuracy",
         costs: Any = None,
+        randomize: bool = False,
         missing: Missing = "raise",
         evidence: EvidenceName = "labels",
         sensitive_at_predict: bool = False,
@@ -235,6 +244,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         self.confidence = confidence
         self.objective = objective
         self.costs = costs
+        self.randomize = randomize
         self.missing = missing
         self.evidence = evidence
         self.sensitive_at_predict = sensitive_at_predict
@@ -278,6 +288,8 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         check_safety(self.safety)
         if self.confidence is not None:
             check_confidence(self.confidence)
+        if self.randomize:
+            check_lots(self.search, self.confidence, resolve(self.criterion))
         check_not_lazy(X)
         columns = find_columns(X, self.sensitive_columns, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)
@@ -398,11 +410,14 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
 
-    def _learn(self) -> Rule:
+    def _learn(self) -> Rule | Mixture:
         """Return the rule, from what was held out, and as certified by what was reserved."""
         held, options, tolerance = self.held_out_, self._options, self.tolerance
         try:
-            if self._certifying is None or self.confidence is None:
+            rule: Rule | Mixture
+            if self.randomize:
+                rule = best_mixture(held, options, tolerance)
+            elif self._certifying is None or self.confidence is None:
                 rule = best_rule(held, options, tolerance)
             else:
                 rule = learn_certified(held, self._certifying, options, tolerance=tolerance, confidence=self.confidence)
@@ -411,7 +426,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
             if self.diagnostics_.weaknesses:
                 error.add_note(self.diagnostics_.warning())
             raise
-        if self.diagnostics_.weaknesses and np.any(rule.z != 0.0):
+        if self.diagnostics_.weaknesses and np.any(rule.z):
             warnings.warn(self.diagnostics_.warning(), EvenhandWarning, stacklevel=3)
         return rule
 
@@ -442,6 +457,19 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         if "_frontier" not in vars(self):
             self._frontier = frontier_of(self.held_out_, self._options)
         return self._frontier
+
+    def determinism(self) -> Determinism | None:
+        """Return what drawing no lots costs: how much more useful the best mixture of rules is on the same rows.
+
+        It is searched for in each call. None where the model was left alone, where ``confidence`` was asked for, and
+        with ``randomize=True``.
+
+        Returns
+        -------
+        Determinism or None
+        """
+        check_is_fitted(self, "rule_")
+        return None if isinstance(self.rule_, Mixture) else determinism(self.rule_, self.held_out_, self._options)
 
     def with_tolerance(self, tolerance: float) -> Self:
         """Return a new fitted classifier with another tolerance: no model is trained, this one is kept.

@@ -17,6 +17,7 @@ from evenhand.estimator.sample import SensitiveColumns, accuracy_of, check_not_l
 from evenhand.inputs import FloatArray, SensitiveFeatures
 from evenhand.plausibility import check_same_index
 from evenhand.rules.events import AttributeKey
+from evenhand.rules.mixture import DrawnReceipt, Mixture
 from evenhand.rules.rule import Receipt, Rule
 from evenhand.rules.rule_strata import with_strata
 
@@ -24,7 +25,7 @@ from evenhand.rules.rule_strata import with_strata
 class Predictions:
     """The methods of :class:`evenhand.FairClassifier` that need a fitted rule and train nothing."""
 
-    rule_: Rule
+    rule_: Rule | Mixture
     held_out_: HeldOut
     classes_: NDArray[Any]
     estimator_: Any
@@ -33,7 +34,7 @@ class Predictions:
     _models: Models
     _columns: SensitiveColumns | None
 
-    def predict(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> NDArray[Any]:
+    def predict(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None, key: Any = None) -> NDArray[Any]:
         """Return the fair decision of each row, as a label.
 
         Parameters
@@ -42,23 +43,41 @@ class Predictions:
             The rows.
         sensitive_features : array, Series, frame or dict of columns, default=None
             Each row's group. Only with ``sensitive_at_predict=True``, which needs it.
+        key : array of shape (n,), default=None
+            Whole numbers or texts that identify the rows, such as customer numbers. Only with ``randomize=True``: the
+            same key always draws the same lot. ``None`` draws by the scores themselves, so that rows with equal scores
+            are decided alike; see :mod:`evenhand.rules.lots`.
 
         Returns
         -------
         ndarray of shape (n,)
         """
-        positive = self._margin(X, sensitive_features) > 0.0
+        positive = self._margin(X, sensitive_features, key) > 0.0
         return self.classes_[np.where(positive, self._models.positive_index, 1 - self._models.positive_index)]
 
-    def decision_function(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
+    def decision_function(
+        self, X: Any, *, sensitive_features: SensitiveFeatures | None = None, key: Any = None
+    ) -> FloatArray:
         """Return the fair margin of each row: above 0 iff ``predict`` gives ``classes_[1]``.
 
-        See :meth:`predict` for the parameters.
+        With ``randomize=True`` it is the chance of a positive decision minus the lot. See :meth:`predict` for the
+        parameters.
         """
-        margin = self._margin(X, sensitive_features)
+        margin = self._margin(X, sensitive_features, key)
         if self._models.positive_index == 1:
             return margin
         return np.where(margin == 0.0, np.nextafter(0.0, 1.0), -margin)
+
+    def expected_decision(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
+        """Return each row's probability of the positive decision, before its lot is drawn.
+
+        It is 0 or 1 where no lot decides: everywhere without ``randomize=True``. The positive decision is that for
+        ``pos_label``. See :meth:`predict` for the parameters.
+        """
+        p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
+        if isinstance(self.rule_, Mixture):
+            return self.rule_.expected_decision(p_y, p_group)
+        return (self.rule_.decision_function(p_y, p_group) > 0.0).astype(np.float64)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the base model's probabilities, of shape (n, 2), with columns in the order of ``classes_``.
@@ -74,9 +93,14 @@ class Predictions:
         p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
         return self.rule_.bias_scores(p_y, p_group)
 
-    def explain(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> list[Receipt]:
+    def explain(
+        self, X: Any, *, sensitive_features: SensitiveFeatures | None = None, key: Any = None
+    ) -> list[Receipt] | list[DrawnReceipt]:
         """Return a receipt for each row: what spoke for which decision. Parameters as in :meth:`predict`."""
         p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
+        if isinstance(self.rule_, Mixture):
+            return self.rule_.explain(p_y, p_group, key=key)
+        _check_no_key(key)
         return self.rule_.explain(p_y, p_group)
 
     def score(
@@ -86,6 +110,7 @@ class Predictions:
         sample_weight: ArrayLike | None = None,
         *,
         sensitive_features: SensitiveFeatures | None = None,
+        key: Any = None,
     ) -> float:
         """Return the accuracy of the fair decisions.
 
@@ -97,14 +122,19 @@ class Predictions:
             Their weights.
         sensitive_features : array, Series, frame or dict of columns, default=None
             Used only with ``sensitive_at_predict=True``.
+        key : array of shape (n,), default=None
+            As in :meth:`predict`.
         """
         check_same_index({"X": X, "y": y, "sample_weight": sample_weight})
         asked = sensitive_features if self.sensitive_at_predict else None
-        positive = self._margin(X, asked) > 0.0
+        positive = self._margin(X, asked, key) > 0.0
         return accuracy_of(y, positive, self.rule_.classes, sample_weight)
 
-    def _margin(self, X: Any, sensitive_features: SensitiveFeatures | None) -> FloatArray:
+    def _margin(self, X: Any, sensitive_features: SensitiveFeatures | None, key: Any) -> FloatArray:
         p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
+        if isinstance(self.rule_, Mixture):
+            return self.rule_.expected_decision(p_y, p_group) - self.rule_.lots(p_y, p_group, key=key)
+        _check_no_key(key)
         return self.rule_.decision_function(p_y, p_group)
 
     def probabilities(
@@ -129,7 +159,7 @@ class Predictions:
         check_is_fitted(self, "rule_")
         strata = strata_columns(X, self.rule_.strata) if self.rule_.strata else None
         p_y, p_group = self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
-        if strata is None:
+        if strata is None or isinstance(self.rule_, Mixture):
             return p_y, p_group
         spread = with_strata(self.rule_, p_y, p_group, strata)
         return p_y, cast(dict[AttributeKey, FloatArray], spread)
@@ -158,3 +188,8 @@ class Predictions:
             )
         check_same_index({"X": X, "sensitive_features": sensitive_features})
         return known_groups(self._models.targets, self.held_out_.groups, sensitive_features, num_samples(X))
+
+
+def _check_no_key(key: Any) -> None:
+    if key is not None:
+        raise InputError("This classifier draws no lots: leave key out, or make it with randomize=True.")

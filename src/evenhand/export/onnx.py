@@ -17,15 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evenhand.arguments import check_path, shown
+from evenhand.arguments import check_flag, check_path, shown
 from evenhand.errors import DisagreementError, InputError
 from evenhand.estimator.classifier import FairClassifier
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
+from evenhand.export.onnx_lots import KEY, add_mixture
 from evenhand.export.onnx_models import ModelGraph, has_boosting
 from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
 from evenhand.rules.events import AttributeKey, display_names
-from evenhand.rules.rule import Rule, check_rule, class_array
+from evenhand.rules.lots import LARGEST_KEY
+from evenhand.rules.mixture import Mixture, check_any_rule
+from evenhand.rules.rule import Rule, class_array
 from evenhand.rules.strata import check_unstratified
 
 PROBABILITY_SLACK = 1e-6
@@ -50,7 +53,12 @@ class Agreement:
 
 
 def rule_to_onnx(
-    rule: Rule, path: str | os.PathLike[str], *, p_y: ArrayLike | None = None, p_group: GroupProbabilities | None = None
+    rule: Rule | Mixture,
+    path: str | os.PathLike[str],
+    *,
+    p_y: ArrayLike | None = None,
+    p_group: GroupProbabilities | None = None,
+    keyed: bool = True,
 ) -> Agreement:
     """Write a rule as an ONNX file: probabilities in, label and fair margin out.
 
@@ -59,17 +67,24 @@ def rule_to_onnx(
     outputs are ``label`` and ``fair_margin``, of shape (rows,). The rule's JSON is in the file's metadata, as
     ``evenhand.rule``.
 
+    A mixture has ``expected_decision``, the chance of a positive decision, and ``lot`` instead of ``fair_margin``, and
+    one more input, ``key``: whole numbers of 64 bits, of shape (rows,), that identify the rows. The lot is computed in
+    the graph and is the one that Python draws. A key that is a text enters as the number that
+    :func:`evenhand.rules.lots.key_numbers` gives, because ONNX has no MD5.
+
     A graph does not check its input: where a probability is NaN, the margin is NaN and the label negative, and one
     outside [0, 1] is set to the edge, however far it is.
 
     Parameters
     ----------
-    rule : Rule
+    rule : Rule or Mixture
         The rule.
     path : path
         The file; it appears when the comparison is over, whole or not at all.
     p_y, p_group : default=None
         Rows to compare on, as in :meth:`evenhand.Rule.decide`. ``None`` draws 10,000.
+    keyed : bool, default=True
+        Whether the lots of a mixture are drawn by the input ``key``, or by the scores. A rule draws none.
 
     Returns
     -------
@@ -87,10 +102,13 @@ def rule_to_onnx(
     ...     rule_to_onnx(rule, Path(folder) / "rule.onnx")
     Agreement(rows=10000, margin_difference=0.0)
     """
-    check_rule(rule)
-    check_unstratified(rule.strata, "ONNX", "write one file for each stratum, of rule.for_stratum(...)")
+    check_any_rule(rule)
+    if isinstance(rule, Rule):
+        check_unstratified(rule.strata, "ONNX", "write one file for each stratum, of rule.for_stratum(...)")
     check_path(path)
-    p, columns = _sample_columns(rule) if p_y is None else _given_columns(rule, p_y, p_group)
+    check_flag(keyed, "keyed")
+    first = rule.rules[0] if isinstance(rule, Mixture) else rule
+    p, columns = _sample_columns(first) if p_y is None else _given_columns(first, p_y, p_group)
     graph = Graph()
     graph.input("p_y", ["rows"])
     joint = {name: array.ndim == 3 for name, array in columns.items()}
@@ -99,14 +117,33 @@ def rule_to_onnx(
         edge = group_input(rule, name)
         size = len(rule.groups[name])
         edges[name] = graph.input(edge, ["rows", 2, size] if joint[name] else ["rows", size])
+    feeds: dict[str, NDArray[Any]] = {"p_y": p, **{edges[name]: array for name, array in columns.items()}}
+    about: dict[str, Any] = {
+        "opset": RULE_OPSET,
+        "ml_opset": None,
+        "ir_version": RULE_IR,
+        "metadata": {"evenhand.rule": rule.to_json()},
+    }
+    if isinstance(rule, Mixture):
+        key = _sample_keys(len(p)) if keyed else None
+        if key is not None:
+            feeds[graph.input(KEY, ["rows"], whole=True)] = key
+        add_mixture(graph, rule, "p_y", edges, joint, rule.classes, KEY if keyed else None)
+        drawn = rule.lots(p, columns or None, key=key)
+        expected = rule.expected_decision(p, columns or None)
+        return _check_drawn_and_write(graph.model(**about), feeds, class_array(rule.classes), expected, drawn, path)
     add_rule(graph, rule, "p_y", edges, joint, rule.classes)
-    model = graph.model(opset=RULE_OPSET, ml_opset=None, ir_version=RULE_IR, metadata={"evenhand.rule": rule.to_json()})
-    feeds = {"p_y": p, **{edges[name]: array for name, array in columns.items()}}
     margin = rule.decision_function(p, columns or None)
-    return _check_and_write(model, feeds, class_array(rule.classes), margin, 0.0, path)
+    return _check_and_write(graph.model(**about), feeds, class_array(rule.classes), margin, 0.0, path)
 
 
-def group_input(rule: Rule, attribute: AttributeKey) -> str:
+def _sample_keys(n: int) -> NDArray[np.int64]:
+    """Return keys of every size to compare on."""
+    drawn = np.random.default_rng(1).integers(0, LARGEST_KEY, n, endpoint=True, dtype=np.int64)
+    return np.where(np.arange(n) % 2 == 0, np.arange(n), drawn)
+
+
+def group_input(rule: Rule | Mixture, attribute: AttributeKey) -> str:
     """Return the name of the input that holds an attribute's probabilities."""
     return "p_group" if len(rule.attributes) == 1 else f"p_group_{display_names(rule.groups)[attribute]}"
 
@@ -116,9 +153,11 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
 
     X as an array is one input ``X``, doubles of shape (rows, features); X as a frame is an input for each
     column, of shape (rows, 1), doubles or text. The outputs are ``label``, ``fair_margin`` (positive iff the label
-    is the positive one) and ``probability``, the base model's P(Y = positive | x). The models convert through
-    skl2onnx; histogram gradient boosting and :class:`evenhand.paper.models.MLP`, on their own or at the end of a
-    Pipeline, are written here, because the stock converter would round the thresholds.
+    is the positive one) and ``probability``, the base model's P(Y = positive | x). With ``randomize=True`` there are
+    ``expected_decision`` and ``lot`` instead of ``fair_margin``, and one more input, ``key``, as in
+    :func:`rule_to_onnx`; lots are not drawn by scores here, which may differ from Python's in their last digit. The
+    models convert through skl2onnx; histogram gradient boosting and :class:`evenhand.paper.models.MLP`, on their own or
+    at the end of a Pipeline, are written here, because the stock converter would round the thresholds.
 
     Parameters
     ----------
@@ -175,14 +214,20 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
         decisive, groups = add_recalibration(graph, models.recalibration, probability, groups, joint)
     classes = fair.classes_.tolist()
     labels = [classes[1 - models.positive_index], classes[models.positive_index]]
-    add_rule(graph, fair.rule_, decisive, groups, joint, labels)
+    rule, ordered = fair.rule_, fair.classes_[[1 - models.positive_index, models.positive_index]]
     graph.output("probability", probability, graph.onnx.TensorProto.DOUBLE, ["rows"])
-    model = graph.finish({"evenhand.rule": fair.rule_.to_json()})
-    margin = fair.rule_.decision_function(p_y, p_group or None)
-    form = fair.rule_.linear_form(joint=joint)
+    about = {"evenhand.rule": rule.to_json()}
+    if isinstance(rule, Mixture):
+        key = _sample_keys(len(p_y))
+        feeds = {graph.input(KEY, ["rows"], whole=True): key, **graph.feeds(X)}
+        add_mixture(graph, rule, decisive, groups, joint, labels, KEY)
+        expected, drawn = rule.expected_decision(p_y, p_group or None), rule.lots(p_y, p_group or None, key=key)
+        return _check_drawn_and_write(graph.finish(about), feeds, ordered, expected, drawn, path)
+    add_rule(graph, rule, decisive, groups, joint, labels)
+    margin = rule.decision_function(p_y, p_group or None)
+    form = rule.linear_form(joint=joint)
     scale = form.slope + sum(float(np.abs(weights).sum()) for weights in form.columns.values())
-    ordered = fair.classes_[[1 - models.positive_index, models.positive_index]]
-    return _check_and_write(model, graph.feeds(X), ordered, margin, PROBABILITY_SLACK * scale, path)
+    return _check_and_write(graph.finish(about), graph.feeds(X), ordered, margin, PROBABILITY_SLACK * scale, path)
 
 
 def _given_columns(
@@ -217,16 +262,7 @@ def _check_and_write(
     path: str | os.PathLike[str],
 ) -> Agreement:
     """Compare a graph with Python's fair margins, and write it where they agree."""
-    runtime = require("onnxruntime")
-    content = model.SerializeToString()
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    try:
-        session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        label, fair = session.run(["label", "fair_margin"], dict(feeds))
-    except Exception as error:
-        reason = " ".join(str(error).split())[-300:]
-        raise InputError(f"onnxruntime cannot run this classifier, so nothing was written: {reason}") from None
+    content, (label, fair) = _run(model, feeds, ["label", "fair_margin"])
     expected = labels[(margin > 0.0).astype(np.intp)]
     differ = np.flatnonzero(np.asarray(label).ravel() != expected)
     difference = np.abs(fair - margin)
@@ -253,3 +289,41 @@ def _check_and_write(
     with whole_or_nothing(path) as temporary:
         temporary.write_bytes(content)
     return Agreement(len(margin), float(difference[worst]))
+
+
+def _check_drawn_and_write(
+    model: Any,
+    feeds: Mapping[str, NDArray[Any]],
+    labels: NDArray[Any],
+    expected: FloatArray,
+    drawn: FloatArray,
+    path: str | os.PathLike[str],
+) -> Agreement:
+    """Compare a graph with Python's chances and lots, and write it where every one is the same."""
+    content, (label, chance, lot) = _run(model, feeds, ["label", "expected_decision", "lot"])
+    decided = labels[(drawn < expected).astype(np.intp)]
+    differ = np.flatnonzero((np.asarray(label).ravel() != decided) | (chance != expected) | (lot != drawn))
+    if differ.size:
+        first = int(differ[0])
+        raise DisagreementError(
+            f"The ONNX graph decides or draws {differ.size} of {len(drawn)} rows otherwise than Python, so nothing was"
+            f" written. The first is row {first}: {label[first]!r} with chance {chance[first]:.9g} and lot"
+            f" {lot[first]:.9g}, in Python {decided[first]!r} with {expected[first]:.9g} and {drawn[first]:.9g}."
+        )
+    with whole_or_nothing(path) as temporary:
+        temporary.write_bytes(content)
+    return Agreement(len(drawn), 0.0)
+
+
+def _run(model: Any, feeds: Mapping[str, NDArray[Any]], names: list[str]) -> tuple[bytes, list[Any]]:
+    """Return a model's bytes, and some of its outputs as onnxruntime computes them."""
+    runtime = require("onnxruntime")
+    content = model.SerializeToString()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        return content, session.run(names, dict(feeds))
+    except Exception as error:
+        reason = " ".join(str(error).split())[-300:]
+        raise InputError(f"onnxruntime cannot run this classifier, so nothing was written: {reason}") from None

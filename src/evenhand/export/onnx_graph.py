@@ -38,9 +38,12 @@ class Graph:
         self._outputs: list[Any] = []
         self._grafts = 0
 
-    def input(self, name: str, shape: Sequence[int | str], *, text: bool = False) -> str:
-        """Declare an input of doubles, or of text."""
-        kind = self.onnx.TensorProto.STRING if text else self.onnx.TensorProto.DOUBLE
+    def input(self, name: str, shape: Sequence[int | str], *, text: bool = False, whole: bool = False) -> str:
+        """Declare an input of doubles, of text, or of whole numbers."""
+        if name in self._inputs:
+            raise InputError(f"The graph has an input {name!r} of its own: rename that column.")
+        kinds = self.onnx.TensorProto
+        kind = kinds.STRING if text else kinds.INT64 if whole else kinds.DOUBLE
         self._inputs[name] = self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
         return name
 
@@ -173,27 +176,50 @@ def add_rule(
     so that a runtime that follows IEEE 754 gives the same margin to the bit.
     """
     kinds = graph.onnx.TensorProto
-    form = rule.linear_form(joint=joint)
-    label_term = graph.add("Mul", graph.constant(form.slope), _to_the_edge(graph, p_y))
-    margin = graph.add("Add", graph.constant(form.intercept), label_term)
-    flat = graph.constant(np.array([-1], dtype=np.int64))
+    margin = add_margin(graph, rule, to_the_edge(graph, p_y), split_columns(graph, rule, p_group, joint), joint)
+    positive = graph.add("Greater", margin, graph.constant(0.0))
+    label, kind = add_label(graph, positive, labels)
+    graph.output("label", label, kind, ["rows"])
+    graph.output("fair_margin", margin, kinds.DOUBLE, ["rows"])
+
+
+def split_columns(
+    graph: Graph, rule: Rule, p_group: Mapping[AttributeKey, str], joint: Mapping[AttributeKey, bool]
+) -> dict[AttributeKey, list[str]]:
+    """Return an edge of shape (rows, 1) for each column of the groups' probabilities, none over the edge of [0, 1]."""
+    found = {}
     for attribute, edge in p_group.items():
-        weights = form.columns[attribute].ravel()
-        edge = _to_the_edge(graph, edge)
+        size = len(rule.groups[attribute]) * (2 if joint[attribute] else 1)
+        edge = to_the_edge(graph, edge)
         if joint[attribute]:
-            edge = graph.add("Reshape", edge, graph.constant(np.array([-1, len(weights)], dtype=np.int64)))
-        sizes = graph.constant(np.ones(len(weights), dtype=np.int64))
-        columns = graph.add("Split", edge, sizes, outputs=len(weights), axis=1)
+            edge = graph.add("Reshape", edge, graph.constant(np.array([-1, size], dtype=np.int64)))
+        sizes = graph.constant(np.ones(size, dtype=np.int64))
+        columns = graph.add("Split", edge, sizes, outputs=size, axis=1)
+        found[attribute] = columns if size > 1 else [columns]
+    return found
+
+
+def add_margin(
+    graph: Graph,
+    rule: Rule,
+    p_y: str,
+    columns: Mapping[AttributeKey, Sequence[str]],
+    joint: Mapping[AttributeKey, bool],
+) -> str:
+    """Return the edge of the fair margin, over edges that are set to the edge of [0, 1] already."""
+    form = rule.linear_form(joint=joint)
+    label_term = graph.add("Mul", graph.constant(form.slope), p_y)
+    margin: str = graph.add("Add", graph.constant(form.intercept), label_term)
+    flat = graph.constant(np.array([-1], dtype=np.int64))
+    for attribute, edges in columns.items():
+        weights = form.columns[attribute].ravel()
         total = None
-        for weight, column in zip(weights, columns, strict=True):
+        for weight, column in zip(weights, edges, strict=True):
             term = _times(graph, float(weight), column)
             total = term if total is None else graph.add("Add", total, term)
         assert total is not None
         margin = graph.add("Sub", margin, graph.add("Reshape", total, flat))
-    positive = graph.add("Greater", margin, graph.constant(0.0))
-    label, kind = _add_label(graph, positive, labels)
-    graph.output("label", label, kind, ["rows"])
-    graph.output("fair_margin", margin, kinds.DOUBLE, ["rows"])
+    return margin
 
 
 def _times(graph: Graph, weight: float, column: str) -> str:
@@ -207,7 +233,7 @@ def _times(graph: Graph, weight: float, column: str) -> str:
     return product
 
 
-def _to_the_edge(graph: Graph, edge: str) -> str:
+def to_the_edge(graph: Graph, edge: str) -> str:
     """Return probabilities of which none is over the edge of [0, 1]; NaN stays, which Clip does not promise."""
     zero, one = graph.constant(0.0), graph.constant(1.0)
     above = graph.add("Where", graph.add("Less", edge, zero), zero, edge)
@@ -215,7 +241,7 @@ def _to_the_edge(graph: Graph, edge: str) -> str:
     return inside
 
 
-def _add_label(graph: Graph, positive: str, labels: Sequence[Hashable]) -> tuple[str, int]:
+def add_label(graph: Graph, positive: str, labels: Sequence[Hashable]) -> tuple[str, int]:
     """Return the edge of the labels, (negative, positive), and their type."""
     kinds = graph.onnx.TensorProto
     plain = [label.item() if isinstance(label, np.generic) else label for label in labels]

@@ -176,9 +176,10 @@ def _untrusted(archive: Archive, trusted: Iterable[str]) -> list[str]:
 
 def _check_whole(estimator: Any) -> None:
     from evenhand.estimator.classifier import FairClassifier
+    from evenhand.rules.mixture import Mixture
     from evenhand.rules.rule import Rule
 
     if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
         raise ModelFormatError(f"The file holds a {type(estimator).__name__}, not an estimator of evenhand.")
-    if isinstance(estimator, FairClassifier) and not isinstance(vars(estimator).get("rule_"), Rule):
+    if isinstance(estimator, FairClassifier) and not isinstance(vars(estimator).get("rule_"), Rule | Mixture):
         raise ModelFormatError("The file holds a classifier without a rule.")

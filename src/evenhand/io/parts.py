@@ -17,6 +17,7 @@ import numpy as np
 
 from evenhand.errors import InputError, ModelFormatError, require
 from evenhand.rules.events import Intersection, Stratified
+from evenhand.rules.mixture import Mixture, read_rule
 from evenhand.rules.rule import Rule
 
 _LEAVES = (
@@ -33,6 +34,7 @@ _LEAVES = (
     FunctionType,
     BuiltinFunctionType,
     Rule,
+    Mixture,
 )
 
 
@@ -58,7 +60,7 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
     for holder, key, value in edges(estimator):
         if id(value) in stand_ins:
             continue
-        if isinstance(value, Rule):
+        if isinstance(value, Rule | Mixture):
             name = f"rules/{len(stand_ins)}.json"
             members[name] = value.to_json().encode()
             stand_ins[id(value)] = Stored(name)
@@ -77,7 +79,7 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
 
 def put_back(estimator: Any, read: Callable[[str], bytes]) -> None:
     """Put the rules and networks of a file where they were."""
-    rules: dict[str, Rule] = {}
+    rules: dict[str, Rule | Mixture] = {}
     for holder, key, value in reversed(list(edges(estimator))):
         if type(value) is Keyed:
             _put(holder, key, dict(zip(value.keys, value.values, strict=True)))
@@ -89,7 +91,7 @@ def put_back(estimator: Any, read: Callable[[str], bytes]) -> None:
             raise ModelFormatError("A part's name is not text.")
         if name.startswith("rules/"):
             if name not in rules:
-                rules[name] = Rule.from_json(read(name).decode())
+                rules[name] = read_rule(read(name).decode())
             part = rules[name]
         else:
             part = _read_network(holder, key, name, read)

@@ -19,8 +19,10 @@ from evenhand.estimator.classifier import FairClassifier
 from evenhand.estimator.sample import strata_columns
 from evenhand.inputs import GroupProbabilities, SensitiveFeatures
 from evenhand.report.summarize import summarize
+from evenhand.rules.determinism import with_determinism
 from evenhand.rules.events import display_names
-from evenhand.rules.rule import Rule, check_rule
+from evenhand.rules.mixture import Mixture, check_any_rule
+from evenhand.rules.rule import Rule
 from evenhand.text import printable
 
 SCHEMA = "evenhand-card/1"
@@ -100,12 +102,15 @@ def model_card(
         known = sensitive_features if fair.sensitive_at_predict else None
         strata = strata_columns(X, fair.rule_.strata)
         p_y, p_group = fair.probabilities(X, sensitive_features=known)
+    rule = fair.rule_
+    if isinstance(rule, Rule):
+        rule = with_determinism(rule, fair.held_out_, fair._options)
     report = summarize(
         y,
         sensitive_features,
         p_y,
         p_group,
-        fair.rule_,
+        rule,
         tolerance=fair.tolerance,
         confidence=confidence,
         pos_label=positive,
@@ -115,12 +120,12 @@ def model_card(
         provenance=provenance,
         strata=strata if fair.rule_.strata else None,
     )
-    summary = summarize_card(fair.rule_, report, purpose=purpose, data=data, caveats=caveats, fair=fair)
+    summary = summarize_card(rule, report, purpose=purpose, data=data, caveats=caveats, fair=fair)
     return render_card(summary)
 
 
 def rule_card(
-    rule: Rule,
+    rule: Rule | Mixture,
     y: ArrayLike | None,
     sensitive_features: SensitiveFeatures | None,
     p_y: ArrayLike,
@@ -137,7 +142,7 @@ def rule_card(
     The rows are given as to :func:`evenhand.report.summarize`, which takes the further options; the others are
     those of :func:`model_card`.
     """
-    check_rule(rule)
+    check_any_rule(rule)
     _check_texts(purpose, data, caveats)
     options = {"pos_label": rule.classes[1], **options}
     options = {"tolerance": rule.tolerance or 0.0, **options}
@@ -156,7 +161,7 @@ def _check_texts(purpose: Any, data: Any, caveats: Any) -> None:
 
 
 def summarize_card(
-    rule: Rule,
+    rule: Rule | Mixture,
     report: Mapping[str, Any],
     *,
     purpose: str | None = None,
@@ -168,7 +173,7 @@ def summarize_card(
 
     Parameters
     ----------
-    rule : Rule
+    rule : Rule or Mixture
         The rule.
     report : dict
         A result of :func:`evenhand.report.summarize` with this one rule.
@@ -183,9 +188,9 @@ def summarize_card(
         With the keys ``schema``, ``title``, ``purpose``, ``data``, ``models`` (``estimates``, ``kind``),
         ``cross_fitting``, ``attribute_at_predict``, ``labels``, ``costs``, ``criteria``, ``tolerance``,
         ``learned`` (``rows``, ``objective``, ``utility``, ``upper_bound``, ``status``), ``promise`` (what
-        confidence= certified, or None), ``terms``, ``counts``, ``rows``, ``held_out``, ``confidence``, ``before`` and
-        ``after`` (states of the report), ``flips``, ``flipped``, ``quality`` and ``separations`` (of the models),
-        ``caveats``, ``provenance``.
+        confidence= certified, or None), ``mixture`` and ``determinism`` (of the report), ``terms``, ``counts``,
+        ``rows``, ``held_out``, ``confidence``, ``before`` and ``after`` (states of the report), ``flips``, ``flipped``,
+        ``quality`` and ``separations`` (of the models), ``caveats``, ``provenance``.
     """
     step = report["steps"][report["chosen"]]
     diagnostics = None if fair is None else fair.diagnostics_
@@ -203,6 +208,8 @@ def summarize_card(
         "tolerance": rule.tolerance,
         "learned": None if step["learned"] is None else {**step["learned"], "rows": rule.learned_from.get("rows")},
         "promise": rule.learned_from.get("confidence"),
+        "mixture": step["mixture"],
+        "determinism": step["determinism"],
         "terms": step["terms"],
         "counts": report["counts"],
         "rows": report["rows"],
@@ -280,6 +287,11 @@ def _caveats(summary: Mapping[str, Any], report: Mapping[str, Any]) -> list[str]
             "The figures are of the rows that the rule was learnt from. On new rows the gap is usually a little larger:"
             " judge it on rows that took no part."
         )
+    if summary["mixture"] is not None:
+        found.append(
+            "It draws lots: two people who are alike may be decided differently, and the criterion holds in the mean"
+            " over the lots. The figures are of lots drawn by the scores."
+        )
     if summary["promise"] is None:
         found.append("The criterion is met on a sample, not promised for the population: read the intervals.")
     if summary["attribute_at_predict"] is not True:
@@ -328,10 +340,15 @@ def render_card(summary: Mapping[str, Any]) -> str:
 
 def _how(summary: Mapping[str, Any]) -> str:
     labels = summary["labels"]
+    margin = "the model's own margin minus z times the contrast of each term"
     lines = [
-        f"It decides between {_code(labels['negative'])} and {_code(labels['positive'])}, the positive label."
-        " The decision is positive iff the fair margin is above 0: the model's own margin minus z times the contrast"
-        " of each term."
+        f"It decides between {_code(labels['negative'])} and {_code(labels['positive'])}, the positive label.",
+        f"The decision is positive iff the fair margin is above 0: {margin}."
+        if summary["mixture"] is None
+        else f"It draws lots between {len(summary['mixture']['rules'])} rules; a rule decides positively iff its fair"
+        f" margin is above 0: {margin}. The decision is positive iff the row's lot is below the sum of the weights of"
+        f" the rules that decide so. Of the rows below, {summary['mixture']['by_lot']:,} of {summary['rows']:,} depend"
+        " on their lot.",
     ]
     if summary["attribute_at_predict"] is not None:
         needs = (
@@ -344,6 +361,9 @@ def _how(summary: Mapping[str, Any]) -> str:
             f"A false positive costs {costs['false_positive']:g}, a false negative {costs['false_negative']:g}."
         )
     rows = [[_code(term["name"]), f"{term['z']:.6g}"] for term in summary["terms"]]
+    if summary["mixture"] is not None:
+        weights = [f"{each['weight']:.6g}" for each in summary["mixture"]["rules"]]
+        lines.append(f"The weights are {', '.join(weights)}.")
     models = [[_code(model["estimates"]), _text(model["kind"])] for model in summary["models"]]
     parts = [" ".join(lines), _table(["term", "z"], rows) if rows else "The rule has no term: it is the model alone."]
     return "\n\n".join([*parts, _table(["what is estimated", "by"], models)] if models else parts)
@@ -378,6 +398,12 @@ def _criterion(summary: Mapping[str, Any]) -> str:
             f"On the rows it was learnt from, the rule's {_text(learned['objective'])} is"
             f" {learned['utility']:.4f}{bound}"
             f" (search: {_text(learned['status'])})."
+        )
+    drawn = summary["determinism"]
+    if drawn is not None:
+        parts.append(
+            f"The best mixture of such rules that draws lots has {drawn['mixture_utility']:.4f} on these rows:"
+            f" determinism costs {100.0 * drawn['cost']:.2f} points."
         )
     promise = summary["promise"]
     if promise is not None:

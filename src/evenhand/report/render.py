@@ -301,6 +301,7 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
         proof = _PROOFS.get(learned["status"], "").format(better=better, size=size)
         if learned["objective"] != ACCURACY:
             proof = f"Its {learned['objective']} is {learned['utility']:.4f} on the rows it was learnt from. {proof}"
+    proof = " ".join([proof, *_lots(summary, step)]).strip()
     texts = {
         "tolerance": tolerance_text(step["step_tolerance"]),
         "accuracy": percent(step["accuracy"]["value"]),
@@ -321,6 +322,20 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
         share = (flips["to_positive"] + flips["to_negative"]) / flips["rows"] if flips["rows"] else None
         texts[f"flips-{index}-share"] = percent(share)
     return texts
+
+
+def _lots(summary: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
+    """Return what there is to say about lots: that they are drawn, or what drawing none costs."""
+    found = []
+    if step["mixture"] is not None:
+        found.append(
+            f"It draws lots between {len(step['mixture']['rules'])} rules: {step['mixture']['by_lot']:,} of"
+            f" {summary['rows']:,} rows depend on their lot, which is drawn by the scores here."
+        )
+    if step["determinism"] is not None:
+        cost = points(step["determinism"]["cost"], 2)
+        found.append(f"Determinism costs {cost} points there: so much better is the best mixture that draws lots.")
+    return found
 
 
 _PROOFS = {

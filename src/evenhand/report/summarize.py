@@ -36,6 +36,7 @@ from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Stratified, display_names
 from evenhand.rules.frontier import Frontier
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.objective import ACCURACY, in_words
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, thin_text
@@ -57,7 +58,7 @@ def summarize(
     sensitive_features: SensitiveFeatures | None,
     p_y: ArrayLike,
     p_group: GroupProbabilities | None = None,
-    rules: Frontier | Rule | None = None,
+    rules: Frontier | Rule | Mixture | None = None,
     *,
     criterion: str | Criterion | None = None,
     tolerance: float = 0.05,
@@ -84,8 +85,9 @@ def summarize(
         P(Y = positive | x); without rules also decisions, as in :func:`evenhand.audit`.
     p_group : array or dict of arrays, default=None
         What the rules need: p(A | x) or p(Y, A | x).
-    rules : Frontier, Rule or None, default=None
-        The rules along a frontier, or one rule. None makes a report about the decisions as they are.
+    rules : Frontier, Rule, Mixture or None, default=None
+        The rules along a frontier, one rule, or a mixture, whose lots are drawn by the scores. None makes a report
+        about the decisions as they are.
     criterion : str, Criterion or None, default=None
         What verdicts are given on. None: that of the rules, or those that an audit gives.
     tolerance : float, default=0.05
@@ -129,7 +131,9 @@ def summarize(
           (``objective`` by its name, its ``utility`` and ``upper_bound``, and the search's ``status``, on the rows it
           was learnt from; or None); ``terms``
           (``name``, ``z``); ``flips`` (``attribute``, ``group``, ``rows``, ``to_positive``, ``to_negative``);
-          ``flipped`` (the number of rows); ``harm``, a sentence where held-out rows show a wider gap than that of
+          ``flipped`` (the number of rows); ``mixture``, None or ``rules`` (``weight``) and ``by_lot``, the number of
+          rows that a lot decides; ``determinism``, None or what drawing no lots costs (``mixture_utility``,
+          ``mixture_bound``, ``cost``); ``harm``, a sentence where held-out rows show a wider gap than that of
           the model alone, or None; ``thin``, a sentence where the rows that it was learnt from are too few, or
           None; ``receipts`` (``row``, ``group`` and the fields of
           :class:`evenhand.rules.rule.Receipt`).
@@ -204,7 +208,7 @@ def summarize(
 
 def summarize_rows(
     rows: Rows,
-    rules: Frontier | Rule | None,
+    rules: Frontier | Rule | Mixture | None,
     *,
     criterion: Criterion | None = None,
     decided: NDArray[np.bool_] | None = None,
@@ -230,12 +234,13 @@ def summarize_rows(
         base = judge(before, tolerance=points[chosen][0])
         steps = []
         for at, rule in points:
-            after = rule.decision_function(rows.p_y, rows.p_group) > 0.0
+            after = _positive(rule, rows)
             steps.append(_step(rows, rule, at, judge(after, tolerance=at), before, after))
         alone = _state(base)
         for step in steps:
             step["harm"] = harm_text(alone, step, confidence) if held_out else None
-        picture = _picture(rows, [rule for _, rule in points], chosen, random_state)
+        single = [rule for _, rule in points if isinstance(rule, Rule)]
+        picture = _picture(rows, single, chosen, random_state) if single else None
     else:
         assert decided is not None
         base = judge(decided, tolerance=tolerance)
@@ -274,16 +279,16 @@ def _read_decisions(
     return positive, classes, None if scored else read_decided(y, p_y, threshold, pos_label)[1]
 
 
-def _with_strata(rows: Rows, rule: Rule | None) -> Rows:
+def _with_strata(rows: Rows, rule: Rule | Mixture | None) -> Rows:
     """Return rows whose strata are those of a rule; raise at one that the rule has not seen, if it says so."""
-    for key in () if rule is None else rule.stratified:
-        assert rule is not None
+    for key in rule.stratified if isinstance(rule, Rule) else ():
+        assert isinstance(rule, Rule)
         places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], rows.strata[key.within])
         rows = dataclasses.replace(rows, groups={**rows.groups, key: rule.groups[key]})
     return rows
 
 
-def _with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, rule: Rule | None) -> Rows:
+def _with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, rule: Rule | Mixture | None) -> Rows:
     """Return rows with p(A | x) or p(Y, A | x) of the attributes that have them, in the order of a rule's groups."""
     if p_group is None:
         return rows
@@ -308,19 +313,19 @@ def _picture(rows: Rows, rules: Sequence[Rule], chosen: int, random_state: int) 
     return picture_bias(bias_scores, codes, names, rules, chosen, random_state, rows.sample_weight)
 
 
-def _points(rules: Frontier | Rule | None) -> list[tuple[float, Rule]]:
+def _points(rules: Frontier | Rule | Mixture | None) -> list[tuple[float, Rule | Mixture]]:
     if rules is None:
         return []
-    if isinstance(rules, Rule):
+    if isinstance(rules, Rule | Mixture):
         return [(0.0 if rules.tolerance is None else rules.tolerance, rules)]
     if not isinstance(rules, Frontier):
-        raise InputError(f"rules must be a Rule, a Frontier or None; got {shown(rules)}.")
+        raise InputError(f"rules must be a Rule, a Mixture, a Frontier or None; got {shown(rules)}.")
     if not len(rules):
         raise InputError("This frontier has no rule: no tolerance that was asked for can be met.")
     return [(point.tolerance, point.rule) for point in rules]
 
 
-def _check_groups(rule: Rule, attributes: Mapping[AttributeKey, Attribute]) -> None:
+def _check_groups(rule: Rule | Mixture, attributes: Mapping[AttributeKey, Attribute]) -> None:
     """Raise where the rows have other attributes or groups than those that the rule decides between."""
     for name in rule.attributes:
         if name not in attributes:
@@ -337,7 +342,12 @@ def _check_groups(rule: Rule, attributes: Mapping[AttributeKey, Attribute]) -> N
 
 
 def _step(
-    rows: Rows, rule: Rule, tolerance: float, found: Audit, before: NDArray[np.bool_], positive: NDArray[np.bool_]
+    rows: Rows,
+    rule: Rule | Mixture,
+    tolerance: float,
+    found: Audit,
+    before: NDArray[np.bool_],
+    positive: NDArray[np.bool_],
 ) -> dict[str, Any]:
     flipped = positive != before
     shown = display_names(rows.attributes)
@@ -367,15 +377,40 @@ def _step(
         **_state(found),
         "step_tolerance": float(tolerance),
         "learned": learned,
-        "terms": [{"name": term.name, "z": term.z} for term in rule.terms],
+        "terms": _terms(rule),
+        "mixture": _mixture(rule, rows) if isinstance(rule, Mixture) else None,
+        "determinism": rule.learned_from.get("determinism"),
         "flips": flips,
         "flipped": int(flipped.sum()),
         "thin": _thin(rule),
-        "receipts": _receipts(rows, rule, flipped, positive),
+        "receipts": _receipts(rows, rule, flipped, positive) if isinstance(rule, Rule) else [],
     }
 
 
-def _thin(rule: Rule) -> str | None:
+def _positive(rule: Rule | Mixture, rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows are decided positively; the lots of a mixture are drawn by the scores."""
+    if isinstance(rule, Mixture):
+        return rule.lots(rows.p_y, rows.p_group) < rule.expected_decision(rows.p_y, rows.p_group)
+    return rule.decision_function(rows.p_y, rows.p_group) > 0.0
+
+
+def _terms(rule: Rule | Mixture) -> list[dict[str, Any]]:
+    if isinstance(rule, Rule):
+        return [{"name": term.name, "z": term.z} for term in rule.terms]
+    return [
+        {"name": f"rule {k} of {len(rule.rules)}: {term.name}", "z": term.z}
+        for k, each in enumerate(rule.rules, start=1)
+        for term in each.terms
+    ]
+
+
+def _mixture(mixture: Mixture, rows: Rows) -> dict[str, Any]:
+    expected = mixture.expected_decision(rows.p_y, rows.p_group)
+    by_lot = int(((expected > 0.0) & (expected < 1.0)).sum())
+    return {"rules": [{"weight": weight} for weight in mixture.weights], "by_lot": by_lot}
+
+
+def _thin(rule: Rule | Mixture) -> str | None:
     """Return what a rule says about groups with too few rows for its tolerance."""
     cells = rule.learned_from.get("safety", {}).get("thin_cells", [])
     return thin_text([ThinCell(**cell) for cell in cells]) if cells else None

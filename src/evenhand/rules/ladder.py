@@ -81,7 +81,7 @@ def _without(setting: Setting) -> Setting:
 
 def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
     """Return a rule that meets the bounds as they were asked for; it says so, and so does a warning."""
-    _warn_without_safety(setting, tolerance)
+    warn_without_safety(setting, tolerance, depth=5)
     asked = pairs(*setting.system.bounds([tolerance]))
     return dataclasses.replace(
         rule,
@@ -90,7 +90,8 @@ def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
     )
 
 
-def _warn_without_safety(setting: Setting, tolerance: float) -> None:
+def warn_without_safety(setting: Setting, tolerance: float, *, depth: int = 4) -> None:
+    """Warn that no rule meets the bounds drawn in, and that this one meets them as they were asked for."""
     stratum = setting.system.events[0].stratum
     where = "" if stratum is None else f"Within {stratum[0]}={printable(stratum[1])}: "
     warnings.warn(
@@ -98,7 +99,7 @@ def _warn_without_safety(setting: Setting, tolerance: float) -> None:
         " these rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or"
         " use more rows.",
         EvenhandWarning,
-        stacklevel=5,
+        stacklevel=depth,
     )
 
 
@@ -112,7 +113,7 @@ def _safe_level(setting: Setting, tolerance: float) -> Rule:
     found = levels.answer_within(setting, tolerance, used)
     if isinstance(found, Rule):
         return levels.with_safety(setting, found, asked, used, thin)
-    _warn_without_safety(setting, tolerance)
+    warn_without_safety(setting, tolerance, depth=5)
     return levels.with_safety(setting, plain, asked, asked, thin)
 
 

@@ -15,11 +15,10 @@ from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import best_rule
-from evenhand.rules.mixture import Mixture, best_mixture
+from evenhand.rules.mixture import Mixture, best_mixture, check_lots
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
-from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 
@@ -135,10 +134,8 @@ def learn_rule(
         random_state=random_state,
     )
     tolerance = check_tolerance(tolerance)
-    if check_flag(randomize, "randomize") and (confidence is not None or search != "certified"):
-        raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
-    if randomize:
-        check_unstratified(options.criterion.strata, "randomize=True", "learn a rule without lots")
+    if check_flag(randomize, "randomize"):
+        check_lots(search, confidence, options.criterion)
     if confidence is not None:
         if y is None or sensitive_features is None:
             raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")

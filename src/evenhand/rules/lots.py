@@ -1,14 +1,18 @@
 """Lots that anyone can draw again: a number in [0, 1) for each key, the same in every language.
 
 A key is a whole number that identifies a person, or a text. The lot is computed with whole numbers below 2^62 alone, so
-that SQL and ONNX can repeat it to the bit: the key is brought below the prime 2^31 - 1, and twice multiplied, shifted
-and raised to the fifth power modulo that prime, each of which is a permutation. Keys that are counted up, or that
+that SQL and ONNX can repeat it to the bit: the key is brought below the prime 2^31 - 69, and twice multiplied, shifted
+and cubed modulo that prime, each of which is a permutation. Keys that are counted up, or that
 belong to one group, get lots that look like independent ones; whoever knows a key can compute its lot.
+
+A text that spells a whole number, such as "123", has the lot of that number, so that it does not matter whether a table
+holds numbers or text. "0123" and " 123" are other texts. Any other text stands for the first 60 bits of its MD5.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,10 +24,13 @@ from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_column
 from evenhand.rules.events import AttributeKey
 
-PRIME = 2**31 - 1
+PRIME = 2**31 - 69
 HIGH_WORDS = 1_103_515_245
 ROUNDS = ((1_588_635_695, 1_013_904_223), (1_223_106_847, 1_583_458_089))
 SCORE_STEPS = 2.0**30
+LARGEST_KEY = 2**62 - 1
+MD5_DIGITS = 15
+_WHOLE = re.compile("0|[1-9][0-9]{0,18}")
 
 Keys = NDArray[np.int64]
 
@@ -34,7 +41,7 @@ def lots(key: Any, n: int) -> FloatArray:
     Parameters
     ----------
     key : array of shape (n,)
-        Whole numbers that are not negative, or texts. A text stands for the first 60 bits of its MD5.
+        Whole numbers that are not negative, or texts.
     n : int
         How many there must be.
 
@@ -42,9 +49,9 @@ def lots(key: Any, n: int) -> FloatArray:
     --------
     >>> from evenhand.rules.lots import lots
     >>> lots([1, 2, 3], 3).round(4).tolist()
-    [0.7963, 0.8503, 0.2109]
+    [0.4396, 0.9506, 0.0348]
     """
-    return draw(_numbers(as_column(key, "key"), n))
+    return draw(key_numbers(key, n))
 
 
 def draw(numbers: Keys) -> FloatArray:
@@ -52,8 +59,7 @@ def draw(numbers: Keys) -> FloatArray:
     mixed = (numbers % PRIME + HIGH_WORDS * (numbers // PRIME % PRIME)) % PRIME
     for factor, shift in ROUNDS:
         mixed = (factor * mixed + shift) % PRIME
-        square = mixed * mixed % PRIME
-        mixed = square * square % PRIME * mixed % PRIME
+        mixed = mixed * mixed % PRIME * mixed % PRIME
     drawn: FloatArray = mixed / PRIME
     return drawn
 
@@ -67,16 +73,36 @@ def keys_of_scores(p_y: FloatArray, p_group: Mapping[AttributeKey, FloatArray], 
     return key
 
 
-def _numbers(column: NDArray[Any], n: int) -> Keys:
+def key_numbers(key: Any, n: int) -> Keys:
+    """Return the whole number that each key stands for, as :func:`draw` and an ONNX graph take it.
+
+    Parameters
+    ----------
+    key, n
+        As in :func:`lots`.
+
+    Examples
+    --------
+    >>> from evenhand.rules.lots import key_numbers
+    >>> key_numbers(["17", "customer 17"], 2).tolist()
+    [17, 66757631787864896]
+    """
+    column = as_column(key, "key")
     if len(column) != n:
         raise InputError(f"key has {len(column)} rows, but there are {n} to decide: give one key for each.")
     if column.dtype.kind in "iu":
-        if len(column) and (int(column.min()) < 0 or int(column.max()) >= 2**62):
+        if len(column) and (int(column.min()) < 0 or int(column.max()) > LARGEST_KEY):
             raise InputError("key must have whole numbers from 0 to 2^62 - 1, or texts.")
         return column.astype(np.int64)
-    if column.dtype.kind in "US" or (column.dtype == object and all(isinstance(item, str) for item in column)):
-        texts = (str(text).encode() for text in column.tolist())
-        return np.array(
-            [int(hashlib.md5(t, usedforsecurity=False).hexdigest()[:15], 16) for t in texts], dtype=np.int64
-        )
-    raise InputError(f"key must have whole numbers or texts, such as customer numbers; got {shown(column.tolist())}.")
+    if column.dtype.kind in "U" or (column.dtype == object and all(isinstance(item, str) for item in column)):
+        return np.array([_number_of(text) for text in column.tolist()], dtype=np.int64)
+    raise InputError(
+        f"key must have a whole number or a text in each row, such as a customer number; got {shown(column.tolist())}."
+    )
+
+
+def _number_of(text: str) -> int:
+    if _WHOLE.fullmatch(text) and int(text) <= LARGEST_KEY:
+        return int(text)
+    digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    return int(digest[:MD5_DIGITS], 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -14,18 +15,81 @@ from evenhand.arguments import is_number, shown
 from evenhand.errors import InfeasibleError, InputError, RuleFormatError
 from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
 from evenhand.rows import Rows
-from evenhand.rules import rule_json
+from evenhand.rules import lots_sql, rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance
+from evenhand.rules.events import AttributeKey, Event, Groups
+from evenhand.rules.ladder import left_alone, warn_of_thin_cells, warn_without_safety
 from evenhand.rules.lots import draw, keys_of_scores, lots
+from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, class_array
-from evenhand.rules.setting import Options, Setting
+from evenhand.rules.setting import Options, Setting, pairs
+from evenhand.rules.strata import check_unstratified
 from evenhand.search.mixed import mix
 from evenhand.search.problem import NoRule, Solution
 
-FORMAT = "evenhand-mixture"
+FORMAT = rule_json.MIXTURE_FORMAT
 VERSION = 1
+KNOWN_SLACK = 1e-9
 _FIELDS = {"format", "version", "decision", "weights", "rules", "solution"}
 _DECISION = "positive iff the lot of the key is below the sum of the weights of the rules that decide positively"
+
+
+@dataclass(frozen=True)
+class DrawnReceipt:
+    """Why one row was decided as it was by a mixture.
+
+    Attributes
+    ----------
+    probability : float
+        The base model's P(Y = positive | x).
+    margin : float
+        What speaks for a positive decision before fairness: 2 p - 1 without costs.
+    fair_margins : tuple of float
+        The fair margin by each of the rules; a rule decides positively iff its own is above 0.
+    weights : tuple of float
+        The probabilities of the rules.
+    bias_scores : tuple of float
+        The paper's s_k(x).
+    expected_decision : float
+        The chance of a positive decision: the weights of the rules that decide so.
+    lot : float
+        The number that was drawn; the decision is positive iff it is below the chance.
+    base_decision, decision
+        The labels before and after.
+    flipped : bool
+        Whether they differ.
+    """
+
+    probability: float
+    margin: float
+    fair_margins: tuple[float, ...]
+    weights: tuple[float, ...]
+    bias_scores: tuple[float, ...]
+    expected_decision: float
+    lot: float
+    base_decision: Hashable
+    decision: Hashable
+    flipped: bool
+
+    @property
+    def by_lot(self) -> bool:
+        """Whether the lot decided: the rules do not agree on this row."""
+        return 0.0 < self.expected_decision < 1.0
+
+    def __str__(self) -> str:
+        lines = [f"probability {self.probability:.4f}, margin {self.margin:+.4f}: alone, {self.base_decision!r}"]
+        lines += [
+            f"  {margin:+.4f}  fair margin by the rule of weight {weight:.4f}"
+            for margin, weight in zip(self.fair_margins, self.weights, strict=True)
+        ]
+        verb = "flipped to" if self.flipped else "stays"
+        if self.by_lot:
+            side = "below" if self.lot < self.expected_decision else "not below"
+            lines.append(f"chance {self.expected_decision:.4f}; the lot {self.lot:.4f} is {side} it")
+        else:
+            lines.append("the rules agree, so that no lot decides")
+        lines.append(f"{verb} {self.decision!r}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -67,10 +131,11 @@ class Mixture:
             raise InputError(f"A mixture needs a tuple of numbers as its weights; got {shown(self.weights)}.")
         if not isinstance(self.solution, Solution | None):
             raise InputError(f"The solution of a mixture is a Solution or None; got {shown(self.solution)}.")
-        first = self.rules[0]
-        alike = all((r.groups, r.classes, r.events) == (first.groups, first.classes, first.events) for r in self.rules)
-        if not alike:
-            raise InputError("The rules of a mixture must have the same groups, events and labels.")
+        if any(_frame(rule) != _frame(self.rules[0]) for rule in self.rules):
+            raise InputError(
+                "The rules of a mixture must have the same groups, events, priors, contrasts, costs and labels."
+            )
+        check_unstratified(self.strata, "A mixture", "mix rules of a criterion without within=")
         weights = np.array(self.weights, dtype=float)
         if len(weights) != len(self.rules) or not (weights > 0.0).all() or abs(weights.sum() - 1.0) > 1e-9:
             raise InputError(
@@ -81,6 +146,36 @@ class Mixture:
     def classes(self) -> tuple[Hashable, Hashable]:
         """The negative and the positive label."""
         return self.rules[0].classes
+
+    @property
+    def z(self) -> FloatArray:
+        """The rules, one row for each."""
+        return np.array([rule.z for rule in self.rules])
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of each attribute, in the order of the probability columns."""
+        return self.rules[0].groups
+
+    @property
+    def attributes(self) -> tuple[AttributeKey, ...]:
+        """The attributes whose probabilities are needed."""
+        return self.rules[0].attributes
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """The columns of strata that decisions are made within: none, for a mixture."""
+        return self.rules[0].strata
+
+    @property
+    def needs_joint(self) -> bool:
+        """Whether p(Y, A | x) is needed, or p(A | x) is enough."""
+        return self.rules[0].needs_joint
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        """The cost of a false positive and of a false negative."""
+        return self.rules[0].costs
 
     @property
     def criterion(self) -> Criterion | None:
@@ -112,11 +207,31 @@ class Mixture:
         p_y, p_group
             As in :meth:`evenhand.Rule.decide`.
         """
-        decided = np.array([rule.decision_function(p_y, p_group) > 0.0 for rule in self.rules])
-        probability: FloatArray = np.array(self.weights) @ decided
+        return self._chance(np.array([rule.decision_function(p_y, p_group) for rule in self.rules]))
+
+    def _chance(self, margins: FloatArray) -> FloatArray:
+        """Return the chance of each row, given the margins by each rule: the weights are added in their order."""
+        decided = margins > 0.0
+        probability: FloatArray = np.zeros(margins.shape[1])
+        for weight, positive in zip(self.weights, decided, strict=True):
+            probability += np.where(positive, weight, 0.0)
         # Weights may add up to a little less than 1.
         probability[decided.all(axis=0)] = 1.0
         return probability
+
+    def lots(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None) -> FloatArray:
+        """Return each row's lot, a number in [0, 1): the decision is positive iff it is below the chance.
+
+        Parameters
+        ----------
+        p_y, p_group, key
+            As in :meth:`decide`.
+        """
+        p = read_probabilities(p_y, "p_y", shape=(None,))
+        if key is not None:
+            return lots(key, len(p))
+        first = self.rules[0]
+        return draw(keys_of_scores(p, first.read_columns(p, p_group), first.attributes))
 
     def decide(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None) -> NDArray[Any]:
         """Return each row's decision, as a label.
@@ -129,14 +244,80 @@ class Mixture:
             Whole numbers or texts that identify the rows; see :mod:`evenhand.rules.lots`. ``None`` draws by the scores
             themselves: rows with equal scores are then decided alike, and a new score is a new lot.
         """
-        probability = self.expected_decision(p_y, p_group)
-        if key is None:
-            first = self.rules[0]
-            columns = first.read_columns(p_y, p_group)
-            drawn = draw(keys_of_scores(read_probabilities(p_y, "p_y"), columns, first.attributes))
-        else:
-            drawn = lots(key, len(probability))
-        return class_array(self.classes)[(drawn < probability).astype(np.intp)]
+        positive = self.lots(p_y, p_group, key=key) < self.expected_decision(p_y, p_group)
+        return class_array(self.classes)[positive.astype(np.intp)]
+
+    def bias_scores(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
+        """Return the paper's bias scores s_k(x), of shape (n, K): they are the same for every rule of a mixture."""
+        return self.rules[0].bias_scores(p_y, p_group)
+
+    def explain(
+        self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None
+    ) -> list[DrawnReceipt]:
+        """Return a receipt for each row: what each rule says, the chance, and the lot. Parameters as in decide."""
+        drawn = self.lots(p_y, p_group, key=key)
+        margins = np.array([rule.decision_function(p_y, p_group) for rule in self.rules])
+        expected, bias = self._chance(margins), self.bias_scores(p_y, p_group)
+        probabilities = read_probabilities(p_y, "p_y")
+        base = scores.margin(probabilities, self.costs)
+        positive = drawn < expected
+        return [
+            DrawnReceipt(
+                probability=float(probabilities[i]),
+                margin=float(base[i]),
+                fair_margins=tuple(map(float, margins[:, i])),
+                weights=self.weights,
+                bias_scores=tuple(map(float, bias[i])),
+                expected_decision=float(expected[i]),
+                lot=float(drawn[i]),
+                base_decision=self.classes[int(base[i] > 0.0)],
+                decision=self.classes[int(positive[i])],
+                flipped=bool((base[i] > 0.0) != positive[i]),
+            )
+            for i in range(len(drawn))
+        ]
+
+    def to_sql(
+        self,
+        *,
+        p_y: str,
+        p_group: GroupProbabilities | None,
+        key: str | None = None,
+        key_kind: Any = "number",
+        dialect: str = "ansi",
+        output: Any = "decision",
+    ) -> str:
+        """Return the mixture as one SQL expression that decides every row as :meth:`decide` does.
+
+        Parameters
+        ----------
+        p_y, p_group, dialect
+            As in :meth:`evenhand.Rule.to_sql`.
+        key : str or None, default=None
+            The column of keys. None draws by the scores.
+        key_kind : {"number", "text"}, default="number"
+            What that column holds. The lot of a text takes MD5, which "ansi" and "sqlite" do not have.
+        output : {"decision", "expected_decision", "lot"}, default="decision"
+            The label, the chance of a positive decision, or the lot. Each is NULL where a column holds no probability;
+            so are the first and the last where the key is missing, or is a number outside 0 to 2^62 - 1.
+
+        Examples
+        --------
+        >>> import evenhand as eh
+        >>> made = {"groups": {"sex": ("F", "M")}, "priors": [0.5, 0.5]}
+        >>> rules = tuple(eh.Rule.from_criterion("dp", z=[z], **made) for z in (0.0, 0.125))
+        >>> mixture = eh.Mixture(rules, (0.75, 0.25))
+        >>> text = mixture.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, key="id", dialect="sqlite")
+        >>> text.startswith('CASE WHEN "p" BETWEEN'), '"id"' in text
+        (True, True)
+        """
+        return lots_sql.to_sql(
+            self, p_y=p_y, p_group=p_group, key=key, key_kind=key_kind, dialect=dialect, output=output
+        )
+
+    def noting(self, **notes: Any) -> Mixture:
+        """Return the mixture with more said about where it comes from, in ``learned_from``."""
+        return dataclasses.replace(self, rules=tuple(rule.noting(**notes) for rule in self.rules))
 
     def to_json(self) -> str:
         """Return the mixture as JSON text."""
@@ -166,8 +347,46 @@ class Mixture:
             raise RuleFormatError(f"The mixture cannot be read: {error}") from None
 
 
+def read_rule(text: str) -> Rule | Mixture:
+    """Return the rule or the mixture that a JSON text describes, or raise :class:`evenhand.RuleFormatError`.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> from evenhand.rules.mixture import read_rule
+    >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
+    >>> read_rule(rule.to_json()) == rule
+    True
+    """
+    return Mixture.from_json(text) if rule_json.load(text).get("format") == FORMAT else Rule.from_json(text)
+
+
+def _frame(rule: Rule) -> tuple[Any, ...]:
+    """Return all of a rule but its z: what the rules of a mixture share."""
+    contrasts = [term.coefficients for term in rule.terms]
+    return dict(rule.groups), rule.classes, rule.events, rule.priors, contrasts, rule.costs
+
+
+def check_any_rule(rule: Any, name: str = "rule") -> Rule | Mixture:
+    """Return a rule or a mixture, or raise."""
+    if not isinstance(rule, Rule | Mixture):
+        raise InputError(f"{name} must be a Rule or a Mixture, such as learn_rule returns; got {shown(rule)}.")
+    return rule
+
+
+def check_lots(search: Any, confidence: Any, criterion: Criterion) -> None:
+    """Raise where something was asked for that does not go with ``randomize=True``."""
+    if confidence is not None or search != "certified":
+        raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
+    check_unstratified(criterion.strata, "randomize=True", "learn a rule without lots")
+
+
 def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
-    """Return the best mixture of rules that meets a tolerance in the mean; raise InfeasibleError where none does."""
+    """Return the best mixture of rules that meets a tolerance in the mean; raise InfeasibleError where none does.
+
+    With ``safety`` a model that meets the bounds is left alone; where no mixture meets them when they are drawn in, the
+    mixture is one that meets them as they were asked for, and a warning says so.
+    """
     tolerance = check_tolerance(tolerance)
     if options.target.is_ratio:
         raise InputError(
@@ -177,19 +396,72 @@ def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
     setting = Setting.of(rows, options)
     if setting.system.levels:
         raise InputError("randomize=True mixes rules under linear bounds: PredictiveParity and MinimaxRate are not.")
-    problem = setting.problem([tolerance])
+    if options.safety == 0.0:
+        return _mixed(setting, tolerance)
+    if {"precision", "npv"} & options.criterion.kinds:
+        plain = _mixed(_without_safety(setting), tolerance)
+        given = rows.p_y, setting.rows.p_group
+        drawn = plain.lots(*given) < plain.expected_decision(*given)
+        setting = dataclasses.replace(setting, reference=drawn)
+    warn_of_thin_cells(setting, tolerance)
+    alone = left_alone(setting, tolerance)
+    if alone is not None:
+        return Mixture((dataclasses.replace(alone, solution=None),), (1.0,), alone.solution)
+    try:
+        return _mixed(setting, tolerance)
+    except InfeasibleError:
+        found = _mixed(_without_safety(setting), tolerance)
+        warn_without_safety(setting, tolerance)
+        asked = pairs(*setting.system.bounds([tolerance]))
+        solution = dataclasses.replace(found.solution_, asked=asked, used=asked)
+        return dataclasses.replace(found, solution=solution).noting(safety=setting.safety.to_dict(tolerance))
+
+
+def _without_safety(setting: Setting) -> Setting:
+    return dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
+
+
+def _mixed(setting: Setting, tolerance: float) -> Mixture:
+    """Return the best mixture within the bounds as the setting has them.
+
+    Where groups are known, a rule is a threshold for each group, and any thresholds may be mixed: the rules then have
+    a free threshold, which their criterion does not speak of.
+    """
+    family = _with_free_threshold(setting) if _knows_groups(setting) else setting
+    problem = family.problem([tolerance])
     found = mix(problem)
     if isinstance(found, NoRule):
         claim = "No mixture of rules meets" if found.proven else "No mixture of rules was found that meets"
         raise InfeasibleError(f"{claim} these bounds: loosen one of them.")
-    rules = tuple(setting.rule_at(z, tolerance) for z in found.z)
+    rules = (family.rule_at(z, tolerance) for z in found.z)
+    n = len(setting.system.constraints)
     solution = Solution(
         z=(),
         utility=found.utility,
-        values=tuple(map(float, found.values + setting.system.shift)),
+        values=tuple(map(float, (found.values + family.system.shift)[:n])),
         upper_bound=found.upper_bound,
         status="optimal" if found.upper_bound == found.utility else "gap",
         nodes=found.columns,
     )
-    solution = setting.with_bounds(solution, problem, tolerance, 0)
-    return Mixture(rules, tuple(map(float, found.weights)), solution)
+    if setting.options.safety > 0.0:
+        solution = setting.with_bounds(solution, setting.problem([tolerance]), tolerance, 0)
+    same = setting.options.criterion
+    return Mixture(
+        tuple(dataclasses.replace(rule, criterion=same) for rule in rules), tuple(map(float, found.weights)), solution
+    )
+
+
+def _knows_groups(setting: Setting) -> bool:
+    """Tell whether every row's groups are certain, and the criterion leaves the threshold where it is."""
+    marginals = [_marginal(setting.rows.p_group[name]) for name in setting.system.attributes]
+    certain = all((array.max(axis=1, initial=0.0) > 1.0 - KNOWN_SLACK).all() for array in marginals)
+    return bool(marginals) and certain and Event() not in setting.system.events
+
+
+def _marginal(array: FloatArray) -> FloatArray:
+    return array.sum(axis=1) if array.ndim == 3 else array
+
+
+def _with_free_threshold(setting: Setting) -> Setting:
+    wider = dataclasses.replace(setting.options, criterion=setting.options.criterion & SelectionBudget())
+    return dataclasses.replace(Setting.of(setting.rows, wider), reference=setting.reference)

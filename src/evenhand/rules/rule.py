@@ -6,6 +6,7 @@ is one linear expression, which is what :meth:`Rule.linear_form` returns and eve
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -428,6 +429,10 @@ class Rule:
             )
             for i in range(len(margins))
         ]
+
+    def noting(self, **notes: Any) -> Rule:
+        """Return the rule with more said about where it comes from, in ``learned_from``."""
+        return dataclasses.replace(self, learned_from={**self.learned_from, **notes})
 
     def to_json(self) -> str:
         """Return the rule as JSON that a person can read and :meth:`from_json` reads back to the bit."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evenhand.rules.rule import Rule, Term
 
 FORMAT = "evenhand-rule"
+MIXTURE_FORMAT = "evenhand-mixture"
 VERSION = 4
 LARGEST = 1_000_000
 # Version 2 has "crossed": what each crossed attribute is made of. Version 3 has the bounds that a solution was asked
@@ -90,6 +91,8 @@ def _version(rule: Rule, *, crossed: bool) -> int:
 def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
     """Return the rule that a JSON text describes, or raise :class:`RuleFormatError`."""
     data = load(text)
+    if data.get("format") == MIXTURE_FORMAT:
+        raise RuleFormatError("This JSON is a mixture of rules that draws lots: read it with Mixture.from_json.")
     if data.get("format") != FORMAT:
         raise RuleFormatError(f'This JSON is not an evenhand rule: it does not say "format": "{FORMAT}".')
     version = data.get("version")

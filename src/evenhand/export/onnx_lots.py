@@ -1,0 +1,97 @@
+"""A mixture of rules as ONNX nodes: the chance of each row, its lot, and the label.
+
+The lot is computed in the graph, with 64-bit whole numbers, from an input of keys or from the scores, and is that of
+:mod:`evenhand.rules.lots` to the bit. ONNX has no MD5: a key that is a text enters as the whole number that
+:func:`evenhand.rules.lots.key_numbers` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evenhand.export.onnx_graph import Graph, add_label, add_margin, split_columns, to_the_edge
+from evenhand.rules.lots import HIGH_WORDS, PRIME, ROUNDS, SCORE_STEPS
+
+if TYPE_CHECKING:
+    from evenhand.rules.events import AttributeKey
+    from evenhand.rules.mixture import Mixture
+
+KEY = "key"
+
+
+def add_mixture(
+    graph: Graph,
+    mixture: Mixture,
+    p_y: str,
+    p_group: Mapping[AttributeKey, str],
+    joint: Mapping[AttributeKey, bool],
+    labels: Sequence[Any],
+    key: str | None,
+) -> None:
+    """Add a mixture behind the edges of its probabilities: outputs ``label``, ``expected_decision`` and ``lot``.
+
+    ``key`` is the edge of the keys; None draws by the scores.
+    """
+    kinds = graph.onnx.TensorProto
+    score = to_the_edge(graph, p_y)
+    columns = split_columns(graph, mixture.rules[0], p_group, joint)
+    expected, every = graph.constant(0.0), None
+    for rule, weight in zip(mixture.rules, mixture.weights, strict=True):
+        margin = add_margin(graph, rule, score, columns, joint)
+        positive = graph.add("Greater", margin, graph.constant(0.0))
+        part = graph.add("Where", positive, graph.constant(weight), graph.constant(0.0))
+        expected = graph.add("Add", expected, part)
+        every = positive if every is None else graph.add("And", every, positive)
+    assert every is not None
+    expected = graph.add("Where", every, graph.constant(1.0), expected)
+    if key is None:
+        flat = graph.constant(np.array([-1], dtype=np.int64))
+        cells = [graph.add("Reshape", c, flat) for name in mixture.attributes for c in columns[name]]
+        number = _of_scores(graph, [score, *cells])
+    else:
+        number = _of_key(graph, key)
+    lot = _drawn(graph, number)
+    label, kind = add_label(graph, graph.add("Less", lot, expected), labels)
+    graph.output("label", label, kind, ["rows"])
+    graph.output("expected_decision", expected, kinds.DOUBLE, ["rows"])
+    graph.output("lot", lot, kinds.DOUBLE, ["rows"])
+
+
+def _whole(graph: Graph, value: int) -> str:
+    return graph.constant(np.int64(value))
+
+
+def _modulo(graph: Graph, edge: str) -> str:
+    rest: str = graph.add("Mod", edge, _whole(graph, PRIME))
+    return rest
+
+
+def _of_key(graph: Graph, key: str) -> str:
+    high = _modulo(graph, graph.add("Div", key, _whole(graph, PRIME)))
+    low = _modulo(graph, key)
+    return _modulo(graph, graph.add("Add", low, graph.add("Mul", _whole(graph, HIGH_WORDS), high)))
+
+
+def _of_scores(graph: Graph, cells: Sequence[str]) -> str:
+    number = None
+    for cell in cells:
+        steps = graph.add("Floor", graph.add("Mul", cell, graph.constant(SCORE_STEPS)))
+        part = graph.cast(steps, graph.onnx.TensorProto.INT64)
+        if number is not None:
+            part = graph.add("Add", graph.add("Mul", _whole(graph, HIGH_WORDS), number), part)
+        number = _modulo(graph, part)
+    assert number is not None
+    return number
+
+
+def _drawn(graph: Graph, mixed: str) -> str:
+    for factor, shift in ROUNDS:
+        scaled = graph.add("Mul", _whole(graph, factor), mixed)
+        mixed = _modulo(graph, graph.add("Add", scaled, _whole(graph, shift)))
+        square = _modulo(graph, graph.add("Mul", mixed, mixed))
+        mixed = _modulo(graph, graph.add("Mul", square, mixed))
+    lot: str = graph.add("Div", graph.cast(mixed, graph.onnx.TensorProto.DOUBLE), graph.constant(float(PRIME)))
+    return lot

@@ -1,0 +1,77 @@
+"""What drawing no lots costs: the best mixture of rules beside a rule, on the rows that it was learnt from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from evenhand.rows import Rows
+from evenhand.rules.rule import Rule
+from evenhand.rules.setting import Options, Setting
+from evenhand.search.mixed import mix
+from evenhand.search.problem import NoRule
+
+QUICK_TERMS, QUICK_ROWS = 2, 50_000
+
+
+@dataclass(frozen=True)
+class Determinism:
+    """What drawing no lots costs on the rows that a rule was learnt from.
+
+    Attributes
+    ----------
+    mixture_utility : float
+        The utility of the best mixture of rules of the same family within the same bounds.
+    mixture_bound : float
+        No mixture, and no rule, of this family exceeds this.
+    cost : float
+        ``mixture_utility`` minus the rule's utility.
+    """
+
+    mixture_utility: float
+    mixture_bound: float
+    cost: float
+
+
+def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
+    """Return what determinism costs, or None where a rule has no such figure.
+
+    That is one without a solution or a tolerance, one that leaves the model alone, one within strata, and one with a
+    promise, which was learnt on other rows than it was certified on.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule.
+    rows : Rows
+        What it was learnt from.
+    options : Options
+        How it was learnt.
+    """
+    solution, tolerance = rule.solution, rule.tolerance
+    if solution is None or tolerance is None or solution.status == "unchanged" or "confidence" in rule.learned_from:
+        return None
+    if options.criterion.strata:
+        return None
+    if solution.used == solution.asked:
+        options = dataclasses.replace(options, safety=0.0)
+    setting = Setting.of(rows, options)
+    if options.safety > 0.0 and {"precision", "npv"} & options.criterion.kinds:
+        return None
+    found = mix(setting.problem([tolerance]))
+    if isinstance(found, NoRule):
+        return None
+    return Determinism(found.utility, found.upper_bound, max(0.0, found.utility - solution.utility))
+
+
+def quickly_mixed(rule: Rule, rows: Rows) -> bool:
+    """Tell whether the best mixture is found in a second or two: few contrasts, and not too many rows."""
+    return len(rule.terms) <= QUICK_TERMS and len(rows) <= QUICK_ROWS
+
+
+def with_determinism(rule: Rule, rows: Rows, options: Options) -> Rule:
+    """Return a rule that says what determinism costs, in its ``learned_from``, where that is quickly found."""
+    found = determinism(rule, rows, options) if quickly_mixed(rule, rows) else None
+    if found is None:
+        return rule
+    return rule.noting(determinism=dataclasses.asdict(found))
