@@ -36,8 +36,9 @@ class Determinism:
 def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
     """Return what determinism costs, or None where a rule has no such figure.
 
-    That is one without a solution or a tolerance, one that leaves the model alone, one within strata, and one with a
-    promise, which was learnt on other rows than it was certified on.
+    That is one without a solution or a tolerance, one that leaves the model alone, one within strata, one that maximises
+    an F score or meets a criterion with a level to be found, and one with a promise, which was learnt on other rows than
+    it was certified on.
 
     Parameters
     ----------
@@ -51,11 +52,13 @@ def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
     solution, tolerance = rule.solution, rule.tolerance
     if solution is None or tolerance is None or solution.status == "unchanged" or "confidence" in rule.learned_from:
         return None
-    if options.criterion.strata:
+    if options.criterion.strata or options.target.is_ratio:
         return None
     if solution.used == solution.asked:
         options = dataclasses.replace(options, safety=0.0)
     setting = Setting.of(rows, options)
+    if setting.system.levels:
+        return None
     if options.safety > 0.0 and {"precision", "npv"} & options.criterion.kinds:
         return None
     found = mix(setting.problem([tolerance]))
