@@ -32,6 +32,7 @@ ROWS = [
 ]
 # Entry points whose parameters are the documented options of one call.
 MANY_PARAMETERS = {
+    "auditing.alternatives.alternatives",
     "rules.learn.learn_rule",
     "rules.frontier.frontier",
     "report.summarize.summarize",

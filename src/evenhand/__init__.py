@@ -9,6 +9,7 @@ from evenhand._version import __version__
 
 if TYPE_CHECKING:
     from evenhand import datasets, io, metrics, search
+    from evenhand.auditing.alternatives import Alternatives, alternatives
     from evenhand.auditing.audit import audit
     from evenhand.auditing.findings import Audit
     from evenhand.auditing.watch import Watch
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 # Where each public name is defined. Names are imported on first use, so that the command line starts quickly.
 _HOMES = {
     "AccuracyParity": "rules.criteria",
+    "Alternatives": "auditing.alternatives",
     "Audit": "auditing.findings",
     "Certified": "search",
     "Criterion": "rules.criteria",
@@ -65,6 +67,7 @@ _HOMES = {
     "SelectionRatio": "rules.criteria",
     "Smoothed": "search",
     "Watch": "auditing.watch",
+    "alternatives": "auditing.alternatives",
     "audit": "auditing.audit",
     "frontier": "rules.frontier",
     "learn_rule": "rules.learn",
@@ -73,6 +76,7 @@ _MODULES = ("datasets", "io", "metrics", "search")
 
 __all__ = [
     "AccuracyParity",
+    "Alternatives",
     "Audit",
     "Certified",
     "Criterion",
@@ -102,6 +106,7 @@ __all__ = [
     "Smoothed",
     "Watch",
     "__version__",
+    "alternatives",
     "audit",
     "datasets",
     "frontier",

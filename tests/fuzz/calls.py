@@ -55,6 +55,7 @@ EXEMPT = {
     "evenhand.Dual": "it has no parameters",
     "evenhand.Smoothed.closest": "takes a Problem",
     "evenhand.FairClassifier.fit": "called with the constructor, whose parameters it checks",
+    "evenhand.Alternatives": "made by alternatives",
     "evenhand.Audit": "made by audit",
     "evenhand.Frontier": "made by frontier; its methods are called",
     "evenhand.EvenhandError": "an exception",
@@ -173,6 +174,12 @@ def _learning() -> dict[str, Any]:
 
 def _frontier() -> dict[str, Any]:
     right = {**_learning(), "tolerances": [0.1, 0.5]}
+    del right["tolerance"]
+    return right
+
+
+def _alternatives() -> dict[str, Any]:
+    right = {**_learning(), "margin": 0.05, "decisions": (_rows()["p_y"] > 0.4).astype(int), "held_out": 0.5}
     del right["tolerance"]
     return right
 
@@ -438,6 +445,7 @@ def calls() -> Mapping[str, Call]:
     found: dict[str, Call] = {
         "evenhand.learn_rule": Call(eh.learn_rule, _learning),
         "evenhand.frontier": Call(eh.frontier, _frontier),
+        "evenhand.alternatives": Call(eh.alternatives, _alternatives, slow=True),
         "evenhand.audit": Call(eh.audit, _auditing),
         "evenhand.Watch": Call(
             _watch,
