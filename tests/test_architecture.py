@@ -38,6 +38,7 @@ MANY_PARAMETERS = {
     "report.summarize.summarize",
     "estimator.classifier.__init__",
     "cli.fit.fit",
+    "cli.alternatives.alternatives",
     "cli.audit.audit",
     "paper.models.mlp.__init__",
     "paper.models.resnet.__init__",

@@ -177,7 +177,7 @@ def test_what_is_refuted_is_asked_again_of_the_held_out_rows():
     there = eh.alternatives(*(np.asarray(c)[held] for c in rows), decisions=data.y[held], held_out=0)
     assert found.status == "refuted"
     assert (found.held_out.status, found.held_out.upper_bound) == (there.status, there.upper_bound)
-    assert "The same question there: refuted" in str(found)
+    assert "The same question about the held-out rows: refuted" in str(found)
 
 
 def test_intervals_of_the_changes_cover_the_truth():

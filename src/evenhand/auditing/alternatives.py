@@ -229,8 +229,8 @@ def alternatives(
         missing=missing,
         random_state=random_state,
     )
-    _check_amount(margin, "margin")
-    _check_amount(reduction, "reduction")
+    check_amount(margin, "margin")
+    check_amount(reduction, "reduction")
     check_confidence(confidence)
     check_same_index({"y": y, "p_y": p_y, "decisions": decisions})
     rows = read_rows(
@@ -244,10 +244,23 @@ def alternatives(
         groups=groups,
         missing=missing,
     )
-    judged = _judged(rows, y, decisions, rule, options, pos_label)
+    judged = decisions_of(rows, decisions, rule, options)
     question = Question(options, float(margin), float(reduction), check_confidence(confidence))
-    families = _families(rows, p_group, models, options.criterion)
-    return question.answer(families, judged, _held_out(held_out, rows, random_state))
+    everything = Part(_families(rows, p_group, models, options.criterion), judged)
+    held = hold_out(held_out, rows, random_state)
+    return question.answer(everything.take(~held), everything.take(held) if held.any() else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some rows, once with the probabilities of each model, and the decisions on them that are judged."""
+
+    families: Mapping[str, Rows]
+    judged: BoolArray
+
+    def take(self, index: BoolArray) -> Part:
+        """Return some of the rows."""
+        return Part({name: rows.take(index) for name, rows in self.families.items()}, self.judged[index])
 
 
 @dataclass(frozen=True)
@@ -259,23 +272,19 @@ class Question:
     reduction: float = 0.0
     confidence: float = 0.95
 
-    def answer(self, families: Mapping[str, Rows], judged: BoolArray, held: BoolArray) -> Alternatives:
-        """Search the rows that are not held out, and measure the answer on those that are."""
-        settings = {name: Setting.of(rows.take(~held), self.options) for name, rows in families.items()}
+    def answer(self, searched: Part, tested: Part | None) -> Alternatives:
+        """Search some rows, and measure the answer on others."""
+        settings = self._settings(searched)
         first = next(iter(settings.values()))
         if not first.system.moves:
             raise InputError("Every bound of this criterion has its own tolerance: there is no gap to make smaller.")
-        present = _point(first, judged[~held])
+        present = _point(first, searched.judged)
         found = self._search(settings, present)
-        tested = None
-        if held.any():
-            tests = {name: Setting.of(rows.take(held), self.options) for name, rows in families.items()}
-            tested = self._test(tests, judged[held], found)
         best = found.best
         return Alternatives(
             status=found.status,
             criterion=_name(self.options.criterion),
-            rows=int((~held).sum()),
+            rows=len(searched.judged),
             margin=self.margin,
             reduction=self.reduction,
             confidence=self.confidence,
@@ -287,8 +296,11 @@ class Question:
             smallest_gap=found.smallest_gap,
             upper_bound=max(family.upper_bound for family in found.families),
             families=tuple(found.families),
-            held_out=tested,
+            held_out=None if tested is None else self._test(self._settings(tested), tested.judged, found),
         )
+
+    def _settings(self, part: Part) -> dict[str, Setting]:
+        return {name: Setting.of(rows, self.options) for name, rows in part.families.items()}
 
     def _search(self, settings: Mapping[str, Setting], present: Point) -> _Found:
         """Search the families one after the other, each below the smallest gap that was found before."""
@@ -396,12 +408,12 @@ def _point(setting: Setting, decided: BoolArray) -> Point:
     return Point(utility, largest_gap(setting, values))
 
 
-def _judged(rows: Rows, y: Any, decisions: Any, rule: Rule | None, options: Options, pos_label: Hashable) -> BoolArray:
+def decisions_of(rows: Rows, decisions: Any, rule: Rule | None, options: Options) -> BoolArray:
     """Return the decisions that are judged: those given, those of a rule, or the model's own."""
     if decisions is not None:
         if rule is not None:
             raise InputError("Give decisions or a rule to judge, not both.")
-        return read_decisions(y, decisions, pos_label, ("y", "decisions"))[1]
+        return read_decisions(rows.y, decisions, rows.classes[1], ("y", "decisions"))[1]
     if rule is None:
         own: BoolArray = margin_of(rows.p_y, options.costs) > 0.0
         return own
@@ -427,8 +439,8 @@ def _families(rows: Rows, p_group: Any, models: Any, criterion: Criterion) -> di
     return found
 
 
-def _held_out(held_out: Any, rows: Rows, random_state: Seed) -> NDArray[np.bool_]:
-    """Return which rows are held out."""
+def hold_out(held_out: Any, rows: Rows, random_state: Seed) -> NDArray[np.bool_]:
+    """Return which rows are held out: a share of each group and label, or those that are given."""
     if is_number(held_out):
         if not 0.0 <= held_out < 1.0:
             raise InputError(f"held_out is a share of the rows, at least 0 and below 1; got {shown(held_out)}.")
@@ -452,7 +464,8 @@ def _generator(random_state: Seed) -> np.random.RandomState:
     return np.random.RandomState(seed)
 
 
-def _check_amount(value: Any, name: str) -> None:
+def check_amount(value: Any, name: str) -> None:
+    """Raise where an amount is not a number from 0 on."""
     if not is_number(value) or not 0.0 <= value < np.inf:
         raise InputError(f"{name} must be a number, 0 or above; got {shown(value)}.")
 

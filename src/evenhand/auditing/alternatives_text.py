@@ -75,6 +75,15 @@ def held_out(found: Alternatives) -> Iterable[str]:
         yield from _repeated(tested, found)
 
 
+def held_out_sentences(found: Alternatives) -> Iterable[str]:
+    """Return what the held-out rows say, without the numbers that a table shows."""
+    tested = found.held_out
+    if isinstance(tested, Compared):
+        yield f"From the decisions judged to the alternative, {_change(tested, found)}. {_verdict(tested, found)}"
+    elif tested is not None:
+        yield from _repeated(tested, found)
+
+
 def scope(found: Alternatives) -> str:
     """Return what the answer is about, and what it is not about."""
     names = ", ".join(short_name(family.name) for family in found.families)
@@ -88,13 +97,21 @@ def scope(found: Alternatives) -> str:
 def _compared(tested: Compared, found: Alternatives) -> Iterable[str]:
     for name, measured in (("judged", tested.present), ("alternative", tested.alternative)):
         yield f"{name + ':':12} accuracy {_shown(measured['accuracy'])}, gap {_shown(measured['gap'])}"
-    change = f"{_utility_name(found)} {_shown(tested.utility_change, '+')}, gap {_shown(tested.gap_change, '+')}"
-    yield f"{'change:':12} {change}"
-    yield f"{_OUTCOMES[tested.outcome]} Intervals are at {100 * found.confidence:g}%."
+    yield f"{'change:':12} {_change(tested, found)}"
+    yield _verdict(tested, found)
+
+
+def _change(tested: Compared, found: Alternatives) -> str:
+    return f"{_utility_name(found)} {_shown(tested.utility_change, '+')}, gap {_shown(tested.gap_change, '+')}"
+
+
+def _verdict(tested: Compared, found: Alternatives) -> str:
+    return f"{_OUTCOMES[tested.outcome]} Intervals are at {100 * found.confidence:g}%."
 
 
 def _repeated(tested: Repeated, found: Alternatives) -> Iterable[str]:
-    yield f"The same question there: {tested.status}. The decisions judged have {_point(tested.present, found)}."
+    judged = _point(tested.present, found)
+    yield f"The same question about the held-out rows: {tested.status}. There the decisions judged have {judged}."
     if math.isfinite(tested.upper_bound):
         bound = _number(tested.upper_bound)
         yield f"A rule of this family with a gap that small has {_utility_name(found)} {bound} at most there."
