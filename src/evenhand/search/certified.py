@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from evenhand.inputs import FloatArray
 from evenhand.search._compiling import no_garbage_collection, notice_of_compilation
 from evenhand.search.arrangement import Arrangement, faces, pieces, planes_of
 from evenhand.search.budget import Budget
+from evenhand.search.certificate import certify, has_certificate
 from evenhand.search.coincidence import share_planes
 from evenhand.search.dual import Dual
 from evenhand.search.kernels.branch import branch
@@ -133,7 +134,15 @@ class Certified:
             else:
                 _sweep_around(problem, claimed, best)
         results = best.results(problem, upper_bound=bound, nodes=nodes, seconds=time.perf_counter() - started)
-        return [replace(result, stopped=budget.stopped) for result in results]
+        return [_told(problem, step, result, budget) for step, result in enumerate(results)]
+
+
+def _told(problem: Problem, step: int, result: Solution | NoRule, budget: Budget) -> Solution | NoRule:
+    """Return a result with why the search ended and, where a certificate can be had, what makes it."""
+    result = replace(result, stopped=budget.stopped)
+    if not isinstance(result, Solution) or not has_certificate(problem):
+        return result
+    return replace(result, prove=partial(certify, replace(problem.take([step]), decider=None)))
 
 
 def _search_parts(
