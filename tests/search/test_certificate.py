@@ -257,7 +257,7 @@ def test_what_has_no_certificate_is_refused_with_a_sentence():
     contrasts = rng.normal(size=(200, 2))
     margin = contrasts @ [1.0, 0.5]
     gain = np.where(rng.random(200) < 0.5, 1.0, -1.0) / 200
-    pencil = solved(Problem(margin, contrasts, gain, contrasts / 200, np.full(2, -0.2), np.full(2, 0.2)))
+    pencil = solved(Problem(margin, contrasts, gain, contrasts / 200, np.full(2, -9.0), np.full(2, 9.0)))
     with pytest.raises(eh.InputError, match="meet in nearly one point"):
         pencil.certificate()
     many = solved(random_problem(0, n=20, k=3))
