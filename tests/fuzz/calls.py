@@ -178,6 +178,11 @@ def _frontier() -> dict[str, Any]:
     return right
 
 
+def _standard() -> Any:
+    rows = _rows()
+    return eh.audit(None, (rows["p_y"] > 0.5).astype(int), rows["group"], standard="four-fifths")
+
+
 def _alternatives() -> dict[str, Any]:
     right = {**_learning(), "margin": 0.05, "decisions": (_rows()["p_y"] > 0.4).astype(int), "held_out": 0.5}
     del right["tolerance"]
@@ -540,6 +545,10 @@ def calls() -> Mapping[str, Call]:
         "evenhand.report.render_html": Call(_late("evenhand.report", "render_html"), lambda: {"summary": _summary()}),
         "evenhand.report.write_report": Call(
             _late("evenhand.report", "write_report"), lambda: {"summary": _summary(), "path": "report.html"}
+        ),
+        "evenhand.report.write_standard": Call(
+            _late("evenhand.report", "write_standard"),
+            lambda: {"found": _standard(), "path": "standard.html", "title": "a"},
         ),
         "evenhand.report.write_watch": Call(
             _late("evenhand.report", "write_watch"), lambda: {"watch": _watch(), "path": "watch.html", "title": "a"}

@@ -49,7 +49,8 @@ def _table(found: Alternatives) -> list[dict[str, str]]:
     if isinstance(tested, Compared):
         held = f"{tested.rows:,} held out"
         for name, measured in (("judged", tested.present), ("alternative", tested.alternative)):
-            rows.append((held, name, _of_estimate(measured["accuracy"]), _of_estimate(measured["gap"])))
+            accuracy = ("accuracy " if found.costs else "") + _of_estimate(measured["accuracy"], "%")
+            rows.append((held, name, accuracy, _of_estimate(measured["gap"])))
     elif tested is not None:
         rows.append((f"{tested.rows:,} held out", "judged", *_of_point(tested.present, found)))
     return [dict(zip(("rows", "decisions", "utility", "gap"), row, strict=True)) for row in rows]
@@ -60,7 +61,7 @@ def _of_point(point: Point, found: Alternatives) -> tuple[str, str]:
     return utility, f"{100 * point.gap:.1f}"
 
 
-def _of_estimate(estimate: Estimate) -> str:
+def _of_estimate(estimate: Estimate, sign: str = "") -> str:
     if estimate.value is None:
         return "no rows"
-    return f"{100 * estimate.value:.1f} ({100 * estimate.lower:.1f} to {100 * estimate.upper:.1f})"
+    return f"{100 * estimate.value:.1f}{sign} ({100 * estimate.lower:.1f} to {100 * estimate.upper:.1f})"
