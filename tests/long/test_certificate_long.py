@@ -36,8 +36,13 @@ def test_a_proof_on_20_000_rows_of_adult_takes_less_than_a_minute(tolerance):
     codes = 2 * y + (sex == np.unique(sex)[1])
     joint = cross_val_predict(model, features, codes, cv=3, method="predict_proba").reshape(-1, 2, 2)
     rule = eh.learn_rule(y, sex, p_y, joint, criterion="eo", tolerance=tolerance)
+    started = time.process_time()
     certificate = rule.solution_.certificate()
+    made = time.process_time() - started
     read = parts_of(certificate)
     started = time.process_time()
-    print(checker.check(*read), f"{time.process_time() - started:.1f} CPU seconds")
-    assert time.process_time() - started < 60.0
+    said = checker.check(*read)
+    checked = time.process_time() - started
+    size = len(certificate.to_json()) / 1000
+    print(f"{said}; {size:.0f} kB, made in {made:.1f} and checked in {checked:.1f} CPU seconds")
+    assert checked < 60.0

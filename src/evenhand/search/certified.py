@@ -134,15 +134,15 @@ class Certified:
             else:
                 _sweep_around(problem, claimed, best)
         results = best.results(problem, upper_bound=bound, nodes=nodes, seconds=time.perf_counter() - started)
-        return [_told(problem, step, result, budget) for step, result in enumerate(results)]
+        kept = replace(problem, decider=None) if has_certificate(problem) else None
+        return [_told(kept, step, result, budget) for step, result in enumerate(results)]
 
 
-def _told(problem: Problem, step: int, result: Solution | NoRule, budget: Budget) -> Solution | NoRule:
-    """Return a result with why the search ended and, where a certificate can be had, what makes it."""
-    result = replace(result, stopped=budget.stopped)
-    if not isinstance(result, Solution) or not has_certificate(problem):
-        return result
-    return replace(result, prove=partial(certify, replace(problem.take([step]), decider=None)))
+def _told(kept: Problem | None, step: int, result: Solution | NoRule, budget: Budget) -> Solution | NoRule:
+    """Return a result with why the search ended and, where a problem was kept for it, what makes a certificate."""
+    if kept is None or isinstance(result, NoRule):
+        return replace(result, stopped=budget.stopped)
+    return replace(result, stopped=budget.stopped, prove=partial(certify, kept, step))
 
 
 def _search_parts(
