@@ -33,16 +33,11 @@ from fractions import Fraction
 from pathlib import Path
 
 SCHEMA = "evenhand-certificate/1"
-MOST_OPEN_ROWS_IN_CELLS = 64
+MOST_OPEN_PLANES_IN_CELLS = 200
 
 
 class Refused(Exception):  # noqa: N818
     """Why a claim is not confirmed."""
-
-
-def whole(numbers, denominator):
-    """Return fractions as integers over a common denominator."""
-    return [int(number * denominator) for number in numbers]
 
 
 def exact(value, what):
@@ -57,7 +52,12 @@ def exact(value, what):
 
 def common(fractions):
     """Return the least common denominator."""
-    return math.lcm(*(f.denominator for f in fractions)) if fractions else 1
+    return math.lcm(*(f.denominator for f in fractions))
+
+
+def whole(fractions, denominator):
+    """Return fractions as integers over a common denominator."""
+    return [int(f * denominator) for f in fractions]
 
 
 class Claim:
@@ -96,13 +96,16 @@ class Claim:
         self.lower = [None if v is None else int((v - slack) * d) for v in lower]
         self.upper = [None if v is None else int((v + slack) * d) for v in upper]
         self.step = math.gcd(*(row[0] for row in self.amounts)) or 1
-        self.planes, self.levels, self.own = [], [], []
-        for row in rows:
+        self.levels, self.own, planes = [], [], {}
+        for row, amount in zip(rows, self.amounts, strict=True):
             m, g = row[0], row[1 : 1 + self.k]
             v = [m] + [-a / s for a, s in zip(g, scale, strict=True)]
-            self.planes.append(tuple(whole(v, common(v))))
+            plane = whole(v, common(v))
+            key = tuple(a // (math.gcd(*plane) or 1) for a in plane)  # rows on one plane are decided alike
+            planes[key] = tuple(a + b for a, b in zip(planes.get(key, [0] * len(amount)), amount, strict=True))
             self.levels.append(m - sum(a * b for a, b in zip(g, self.z, strict=True)) > 0)
             self.own.append(m > 0)
+        self.planes, self.totals = list(planes), list(planes.values())
 
     def feasible(self, values):
         """Tell whether values meet the bounds."""
@@ -145,7 +148,7 @@ def classify(claim, low, high, rows, sums):
     """Return which of some rows are open in a box, and the sums with those that are surely 1."""
     centre = [a + b for a, b in zip(low, high, strict=True)]
     reach = [b - a for a, b in zip(low, high, strict=True)]
-    planes, amounts, opened, sums = claim.planes, claim.amounts, [], list(sums)
+    planes, amounts, opened, sums = claim.planes, claim.totals, [], list(sums)
     for i in rows:
         value = size = 0
         for v, c, r in zip(planes[i], centre, reach, strict=True):
@@ -173,7 +176,7 @@ def check_bound(claim, node, opened, sums):
             raise Refused("a multiplier is for a bound that there is not")
         total += price * (bound - t) if price else 0
     for i in opened:
-        row = claim.amounts[i]
+        row = claim.totals[i]
         if row not in known:
             known[row] = max(0, weight * row[0] - sum(p * e for p, e in zip(prices, row[1:], strict=True)))
         total += known[row]
@@ -185,12 +188,10 @@ def corners(low, high):
     """Return the corners of a box in the order of its edge; two where it is a line."""
     a, *rest = (j for j in range(len(low)) if low[j] != high[j])
     turns = ([low, low], [high, low], [high, high], [low, high]) if rest else ([low], [high])
-    found = []
-    for turn in turns:
-        corner = list(low)
+    found = [list(low) for _ in turns]
+    for corner, turn in zip(found, turns, strict=True):
         for axis, side in zip((a, *rest), turn, strict=True):
             corner[axis] = side[axis]
-        found.append(tuple(corner))
     return found
 
 
@@ -215,14 +216,14 @@ def cut(cell, values):
 
 def check_cells(claim, low, high, opened, sums):
     """Refuse where a cell of a box is feasible and better."""
-    if len(opened) > MOST_OPEN_ROWS_IN_CELLS:
+    if len(opened) > MOST_OPEN_PLANES_IN_CELLS:
         raise Refused("too many rows are open in a box whose cells are to be looked at")
     cells = [(corners(low, high), sums)]
     for i in opened:
         found = []
         for cell, state in cells:
             values = [sum(v * x for v, x in zip(claim.planes[i], corner, strict=True)) for corner in cell]
-            on = [a + b for a, b in zip(state, claim.amounts[i], strict=True)]
+            on = [a + b for a, b in zip(state, claim.totals[i], strict=True)]
             if max(values) > 0 > min(values):
                 above, below = cut(cell, values)
                 found += [(above, on), (below, state)]

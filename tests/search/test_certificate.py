@@ -251,13 +251,28 @@ def test_certificates_of_known_groups_are_confirmed():
     assert is_confirmed(*parts_of(known.solution_.certificate()))
 
 
+def test_rows_that_share_their_scores_are_one_plane():
+    """The leaves of a tree: 1,500 rows on 40 planes, many of which meet in nearly one point."""
+    rng = np.random.default_rng(0)
+    leaf = rng.integers(0, 40, 1500)
+    joint = rng.dirichlet(np.ones(4), 40).reshape(40, 2, 2)[leaf]
+    cell = (rng.random((1500, 1)) > joint.reshape(1500, 4).cumsum(axis=1)[:, :3]).sum(axis=1)
+    rule = eh.learn_rule(cell // 2, cell % 2, joint[:, 1].sum(axis=1), joint, criterion="eo", tolerance=0.1)
+    assert is_confirmed(*parts_of(rule.solution_.certificate()))
+    joint = joint + rng.uniform(-1e-8, 1e-8, joint.shape)
+    joint /= joint.sum(axis=(1, 2), keepdims=True)
+    rule = eh.learn_rule(cell // 2, cell % 2, joint[:, 1].sum(axis=1), joint, criterion="eo", tolerance=0.1)
+    with pytest.raises(eh.InputError, match="nearly the same scores"):
+        rule.solution_.certificate()
+
+
 def test_what_has_no_certificate_is_refused_with_a_sentence():
     data = eh.datasets.make_zafar(400, random_state=0)
     rng = np.random.default_rng(0)
-    contrasts = rng.normal(size=(200, 2))
+    contrasts = rng.normal(size=(300, 2))
     margin = contrasts @ [1.0, 0.5]
-    gain = np.where(rng.random(200) < 0.5, 1.0, -1.0) / 200
-    pencil = solved(Problem(margin, contrasts, gain, contrasts / 200, np.full(2, -9.0), np.full(2, 9.0)))
+    gain = np.where(rng.random(300) < 0.5, 1.0, -1.0) / 300
+    pencil = solved(Problem(margin, contrasts, gain, contrasts / 300, np.full(2, -9.0), np.full(2, 9.0)))
     with pytest.raises(eh.InputError, match="meet in nearly one point"):
         pencil.certificate()
     many = solved(random_problem(0, n=20, k=3))

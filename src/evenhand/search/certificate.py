@@ -28,13 +28,14 @@ from evenhand.errors import InputError
 from evenhand.files import check_outputs, local_path, write_text
 from evenhand.inputs import FloatArray
 from evenhand.search.arrangement import faces
+from evenhand.search.coincidence import share_planes
 from evenhand.search.problem import FEASIBILITY_SLACK, Problem, typical_size
 
 SCHEMA = "evenhand-certificate/1"
 LARGEST_DIMENSION = 2
 MOST_ROWS = 200_000
 MOST_BOXES = 50_000
-OPEN_IN_CELLS, MOST_OPEN_IN_CELLS = 10, 64
+OPEN_IN_CELLS, MOST_OPEN_IN_CELLS = 10, 200
 HALVED_IN_VAIN = 6
 SMALL = 2.0**-30
 ROUNDING = 1e-14
@@ -122,6 +123,11 @@ def certify(problem: Problem, step: int, z: Sequence[float], utility: float) -> 
     Raise where there is none.
     """
     problem = problem.take([step])
+    if problem.dimension > 1 and share_planes(problem) is not problem:
+        raise InputError(
+            "Many of these rows have nearly the same scores, and the search let them share a boundary. In exact"
+            " arithmetic they do not, so there is no certificate: round the probabilities, and learn the rule again."
+        )
     claim = _claim(problem, z)
     if abs(float(Fraction(claim["utility"])) - utility) > problem.resolution:
         raise InputError(
@@ -175,14 +181,17 @@ class _Prover:
     """The rows in half-cube coordinates, and the utility that nothing feasible is to be above."""
 
     def __init__(self, problem: Problem, claim: dict[str, Any]) -> None:
-        self.planes = np.column_stack([problem.margin, -problem.contrasts / np.array(claim["scale"])])
-        self.table = problem.table
+        planes = np.column_stack([problem.margin, -problem.contrasts / np.array(claim["scale"])])
+        # Rows with the same scores are decided alike: the leaves of a tree, people with the same features.
+        self.planes, place = np.unique(planes, axis=0, return_inverse=True)
+        columns = [np.bincount(place.reshape(-1), column, len(self.planes)) for column in problem.table.T]
+        self.table: FloatArray = np.column_stack(columns).astype(np.float64)
         self.offset = problem.offset
         self.lower = problem.lower[0] - FEASIBILITY_SLACK
         self.upper = problem.upper[0] + FEASIBILITY_SLACK
         self.known = float(Fraction(claim["utility"]))
         self.quantum = _quantum(problem.gain)
-        self.sizes = np.abs(self.table).sum(axis=0)
+        self.sizes = np.abs(problem.table).sum(axis=0)
         self.boxes = 0
 
     def face(self, centre: FloatArray, radius: FloatArray) -> list[Node]:
@@ -237,12 +246,12 @@ class _Prover:
         bound = self._bound(centre, table, sums)
         if bound is not None:
             return bound
-        if len(rows) <= (MOST_OPEN_IN_CELLS if few else OPEN_IN_CELLS):
+        small = radius.max() < SMALL
+        if len(rows) <= (MOST_OPEN_IN_CELLS if few or small else OPEN_IN_CELLS):
             return ["cells"]
-        if radius.max() < SMALL:
+        if small:
             raise InputError(
-                f"The boundaries of {len(rows):,} rows meet in nearly one point, as those of known groups do: there is"
-                " no certificate for this rule."
+                f"The boundaries of {len(rows):,} rows meet in nearly one point: there is no certificate for this rule."
             )
         parts = np.abs(self.planes[rows]) * radius
         return int(np.argmax((parts / parts.sum(axis=1, keepdims=True)).sum(axis=0)))
