@@ -134,6 +134,8 @@ def test_reduction_asks_for_a_gap_that_is_smaller_by_so_much():
     improvement = loose.present.gap - loose.alternative.gap
     assert eh.alternatives(*rows, margin=0.02, reduction=improvement - 1e-6, held_out=0).status == "found"
     assert eh.alternatives(*rows, margin=0.02, reduction=improvement + 1e-6, held_out=0).status == "refuted"
+    refuted = eh.alternatives(*rows, margin=0.02, reduction=improvement + 1e-6, held_out=0)
+    assert refuted.smallest_gap == pytest.approx(loose.alternative.gap - 1e-6, abs=1e-9)
 
 
 def test_bounds_with_a_tolerance_of_their_own_hold_for_the_alternative():
@@ -254,6 +256,16 @@ def test_bad_arguments_are_named(wrong, told):
     data = eh.datasets.make_zafar(600, random_state=3)
     with pytest.raises(eh.InputError, match=told):
         eh.alternatives(data.y, data.group, data.p_y, data.p_group, **wrong)
+
+
+def test_a_rule_whose_groups_are_in_another_order_is_refused():
+    data = eh.datasets.make_zafar(600, random_state=3)
+    turned = data.p_group[:, ::-1]
+    rule = eh.learn_rule(data.y, data.group, data.p_y, turned, groups=["1", "0"])
+    with pytest.raises(eh.InputError, match="in the rule's order"):
+        eh.alternatives(data.y, data.group, data.p_y, data.p_group, rule=rule)
+    there = eh.alternatives(data.y, data.group, data.p_y, turned, groups=["1", "0"], rule=rule, held_out=0)
+    assert there.present.utility == pytest.approx(rule.solution_.utility)
 
 
 def test_a_rule_and_decisions_are_one_too_many():

@@ -231,7 +231,6 @@ def alternatives(
     )
     check_amount(margin, "margin")
     check_amount(reduction, "reduction")
-    check_confidence(confidence)
     check_same_index({"y": y, "p_y": p_y, "decisions": decisions})
     rows = read_rows(
         y,
@@ -320,7 +319,8 @@ class Question:
         if best is not None:
             return _Found("found", best, min([best.point.gap, *lowest]), families)
         refuted = all(family.status == "refuted" for family in families)
-        return _Found("refuted" if refuted else "open", None, min([present.gap, *lowest]), families)
+        proven = present.gap if self.reduction == 0.0 else max(0.0, highest)
+        return _Found("refuted" if refuted else "open", None, min([proven, *lowest]), families)
 
     def _test(self, settings: Mapping[str, Setting], judged: BoolArray, found: _Found) -> Compared | Repeated:
         first = next(iter(settings.values()))
@@ -417,7 +417,13 @@ def decisions_of(rows: Rows, decisions: Any, rule: Rule | None, options: Options
     if rule is None:
         own: BoolArray = margin_of(rows.p_y, options.costs) > 0.0
         return own
-    made: BoolArray = check_rule(rule).decision_function(rows.p_y, rows.p_group or None) > 0.0
+    for name in check_rule(rule).attributes:
+        if rows.groups.get(name, rule.groups[name]) != rule.groups[name]:
+            raise InputError(
+                f"The groups of {name!r} are {list(rows.groups[name])!r} here and {list(rule.groups[name])!r} in the"
+                " rule: give p_group and groups in the rule's order."
+            )
+    made: BoolArray = rule.decision_function(rows.p_y, rows.p_group or None) > 0.0
     return made
 
 
