@@ -119,6 +119,16 @@ def test_a_search_that_proves_nothing_leaves_it_open():
     assert "proved nothing" in str(found)
 
 
+def test_a_search_that_proves_nothing_does_not_say_that_a_gap_is_the_smallest():
+    data = eh.datasets.make_zafar(500, random_state=1)
+    rows = data.y, data.group, data.p_y, data.p_joint
+    found = eh.alternatives(*rows, criterion="eo", margin=0.05, search="directions", held_out=0)
+    assert found.status == "found"
+    assert found.smallest_gap == 0.0
+    assert found.alternative.gap > 0.0
+    assert "In between, nothing is known" in str(found)
+
+
 def test_a_gap_of_zero_cannot_be_smaller():
     data = eh.datasets.make_zafar(500, random_state=1)
     decisions = np.zeros(len(data.y), dtype=int)
