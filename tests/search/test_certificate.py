@@ -102,21 +102,37 @@ def test_certificates_are_confirmed_by_the_checker(k, kind):
     assert confirmed >= 3
 
 
-def test_a_rule_that_is_not_optimal_is_refused():
-    refused = 0
-    for seed in range(12):
-        problem = random_problem(seed, n=10, k=2, kind="plain")
+def worse_rules(n, count):
+    """Yield feasible rules that are not optimal, as what a prover makes of them: at most one of a problem."""
+    for seed in range(count):
+        problem = random_problem(seed, n=n, k=2, kind="plain")
         solution = solved(problem)
-        others = [z for z in np.random.default_rng(seed).normal(size=(40, 2)) if problem.strictly_inside(z)]
-        for z in others:
+        for z in np.random.default_rng(seed).normal(size=(40, 2)):
             utility, values = problem.evaluate(problem.decide(z))
-            if solution is not None and problem.excess(values) == 0.0 and utility < solution.utility - 1e-9:
-                data, table = parts_of(solution.prove(z, utility))
-                assert not is_true(data, table)
-                assert not is_confirmed(data, table)
-                refused += 1
+            inside = solution is not None and problem.strictly_inside(z) and problem.excess(values) == 0.0
+            if inside and utility < solution.utility - 1e-9:
+                yield parts_of(solution.prove(z, utility))
                 break
-    assert refused >= 3
+
+
+def test_a_rule_that_is_not_optimal_is_refused():
+    found = list(worse_rules(10, 8))
+    assert len(found) >= 3
+    for data, table in found:
+        assert not is_true(data, table)
+        assert not is_confirmed(data, table)
+
+
+def test_forged_bounds_of_a_rule_that_is_not_optimal_are_refused():
+    """Where the better rule is, the proof says that a bound holds."""
+    found = list(worse_rules(40, 8))
+    assert len(found) >= 3
+    for data, table in found:
+        zero, first = [0.0, 0.0], [1.0, 0.0]
+        for forged in ([1, zero], [0, zero], [1, first], [0, first], [0, [-1.0, 0.0]], [1, [-2.0, 3.0]]):
+            faces = [[["bound", *forged] if node == ["cells"] else node for node in face] for face in data["faces"]]
+            assert not is_confirmed({**data, "faces": faces}, table)
+            assert not is_confirmed({**data, "faces": [[["bound", *forged]]] * len(faces)}, table)
 
 
 def mutated(data, table, rng):
