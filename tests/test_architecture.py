@@ -42,12 +42,14 @@ ROWS = [
 ]
 # Entry points whose parameters are the documented options of one call.
 MANY_PARAMETERS = {
+    "auditing.alternatives.alternatives",
     "auditing.audit.audit",
     "rules.learn.learn_rule",
     "rules.frontier.frontier",
     "report.summarize.summarize",
     "estimator.classifier.__init__",
     "cli.fit.fit",
+    "cli.alternatives.alternatives",
     "cli.audit.audit",
     "paper.models.mlp.__init__",
     "paper.models.resnet.__init__",

@@ -9,6 +9,7 @@ from evenhand._version import __version__
 
 if TYPE_CHECKING:
     from evenhand import datasets, io, metrics, search
+    from evenhand.auditing.alternatives import Alternatives, alternatives
     from evenhand.auditing.audit import audit
     from evenhand.auditing.findings import Audit
     from evenhand.auditing.watch import Watch
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # Where each public name is defined. Names are imported on first use, so that the command line starts quickly.
 _HOMES = {
     "AccuracyParity": "rules.criteria",
+    "Alternatives": "auditing.alternatives",
     "Audit": "auditing.findings",
     "Certified": "search",
     "Criterion": "rules.criteria",
@@ -69,6 +71,7 @@ _HOMES = {
     "SelectionRatio": "rules.criteria",
     "Smoothed": "search",
     "Watch": "auditing.watch",
+    "alternatives": "auditing.alternatives",
     "audit": "auditing.audit",
     "frontier": "rules.frontier",
     "learn_rule": "rules.learn",
@@ -77,6 +80,7 @@ _MODULES = ("datasets", "io", "metrics", "search")
 
 __all__ = [
     "AccuracyParity",
+    "Alternatives",
     "Audit",
     "Certified",
     "Criterion",
@@ -108,6 +112,7 @@ __all__ = [
     "Smoothed",
     "Watch",
     "__version__",
+    "alternatives",
     "audit",
     "datasets",
     "frontier",

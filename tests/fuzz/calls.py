@@ -80,6 +80,7 @@ EXEMPT = {
     "evenhand.Dual": "it has no parameters",
     "evenhand.Smoothed.closest": "takes a Problem",
     "evenhand.FairClassifier.fit": "called with the constructor, whose parameters it checks",
+    "evenhand.Alternatives": "made by alternatives",
     "evenhand.Audit": "made by audit",
     "evenhand.Frontier": "made by frontier; its methods are called",
     "evenhand.EvenhandError": "an exception",
@@ -210,6 +211,17 @@ def _stratified_rule() -> eh.Rule:
 def _frontier() -> dict[str, Any]:
     right = {**_learning(), "tolerances": [0.1, 1.0]}
     right |= {"criterion": eh.DemographicParity(within="job"), "strata": {"job": _strata()}}
+    del right["tolerance"]
+    return right
+
+
+def _standard() -> Any:
+    rows = _rows()
+    return eh.audit(None, (rows["p_y"] > 0.5).astype(int), rows["group"], standard="four-fifths")
+
+
+def _alternatives() -> dict[str, Any]:
+    right = {**_learning(), "margin": 0.05, "decisions": (_rows()["p_y"] > 0.4).astype(int), "held_out": 0.5}
     del right["tolerance"]
     return right
 
@@ -481,6 +493,7 @@ def calls() -> Mapping[str, Call]:
     found: dict[str, Call] = {
         "evenhand.learn_rule": Call(eh.learn_rule, _learning),
         "evenhand.frontier": Call(eh.frontier, _frontier),
+        "evenhand.alternatives": Call(eh.alternatives, _alternatives, slow=True),
         "evenhand.audit": Call(eh.audit, _auditing),
         "evenhand.Watch": Call(
             _watch,
@@ -581,6 +594,10 @@ def calls() -> Mapping[str, Call]:
         "evenhand.report.render_html": Call(_late("evenhand.report", "render_html"), lambda: {"summary": _summary()}),
         "evenhand.report.write_report": Call(
             _late("evenhand.report", "write_report"), lambda: {"summary": _summary(), "path": "report.html"}
+        ),
+        "evenhand.report.write_standard": Call(
+            _late("evenhand.report", "write_standard"),
+            lambda: {"found": _standard(), "path": "standard.html", "title": "a"},
         ),
         "evenhand.report.write_watch": Call(
             _late("evenhand.report", "write_watch"), lambda: {"watch": _watch(), "path": "watch.html", "title": "a"}

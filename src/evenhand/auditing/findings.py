@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from evenhand.auditing.audit_text import lines
@@ -151,7 +151,7 @@ class Audit:
             Keys as the attributes of the classes of this module. An estimate is ``{"value", "lower",
             "upper"}``; a group that is no text, number or truth value is written as its text.
         """
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {each.name: plain(getattr(self, each.name)) for each in fields(self)}
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
@@ -159,16 +159,19 @@ class Audit:
     __repr__ = __str__
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return what this package found as data that JSON can hold."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if value == () or (isinstance(value, tuple) and isinstance(value[0], _RECORDS)):
-        return [_plain(item) for item in value]
-    if isinstance(value, _RECORDS):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {key: plain(item) for key, item in value.items()}
+    if value == () or (isinstance(value, tuple) and _is_record(value[0])):
+        return [plain(item) for item in value]
+    if _is_record(value):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-_RECORDS = (Estimate, GroupAudit, Pair, AttributeAudit, Shortage, StratumAudit, Verdict)
+def _is_record(value: Any) -> bool:
+    """Tell whether a value is a record of this package; a group may be of any class."""
+    return is_dataclass(value) and type(value).__module__.startswith(__package__)

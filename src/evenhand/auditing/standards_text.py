@@ -26,8 +26,30 @@ def lines(found: StandardAudit) -> Iterable[str]:
 
 
 def _table(found: StandardAudit, table: StandardTable) -> Iterable[str]:
-    unknown = f" ({table.unknown_rows:,} rows of unknown group are not in it)" if table.unknown_rows else ""
+    unknown = f" ({unknown_text(table)})" if table.unknown_rows else ""
     yield f"{short_name(table.attribute)}{unknown}"
+    yield from table_text(*cells_of(found, table), indent="  ").splitlines()
+    small = left_out_text(found, table)
+    if small:
+        yield f"  {small}"
+    if table.outcome is not None:
+        yield f"  verdict: {table.outcome}"
+
+
+def unknown_text(table: StandardTable) -> str:
+    """Return how many rows are in no group of a table; nothing where there are none."""
+    return f"{table.unknown_rows:,} rows of unknown group are not in it" if table.unknown_rows else ""
+
+
+def left_out_text(found: StandardAudit, table: StandardTable) -> str:
+    """Return which groups were too small for the verdict; nothing where none was."""
+    names = [short_name(text) for text in group_texts(group.group for group in table.groups)]
+    small = [name for name, group in zip(names, table.groups, strict=True) if group.left_out]
+    return f"below {100 * found.least_share:g}% of the rows, and left out: {', '.join(small)}" if small else ""
+
+
+def cells_of(found: StandardAudit, table: StandardTable) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the cells of a table, as text."""
     judged = table.outcome is not None
     scored = table.groups[0].mean is not None
     heads = ["group", "rows", "above median" if found.median is not None else "selected", found.rate, "impact ratio"]
@@ -51,12 +73,7 @@ def _table(found: StandardAudit, table: StandardTable) -> Iterable[str]:
         if scored:
             row += [f"{group.mean:.3f}", "" if group.smd is None else f"{group.smd:+.3f}"]
         rows.append([*row, *([group.outcome or ""] if judged else [])])
-    yield from table_text(heads, rows, indent="  ").splitlines()
-    small = [name for name, group in zip(names, table.groups, strict=True) if group.left_out]
-    if small:
-        yield f"  below {100 * found.least_share:g}% of the rows, and left out: {', '.join(small)}"
-    if judged:
-        yield f"  verdict: {table.outcome}"
+    return heads, rows
 
 
 def _ratio(found: Comparison | None) -> str:

@@ -30,8 +30,9 @@ _EPILOGUE = (
     "With any command: --config options.toml reads options from a TOML file, with a table for each command,"
     " such as [audit]; --debug shows where an error comes from. Tables are .csv, .parquet or .arrow"
     " (.feather).\n\n"
-    "Exit codes: 0 done (audit: pass; watch: holds), 1 the audit fails or what is watched is violated, 2 bad input,"
-    " 3 not enough evidence for a verdict (fit: the rule widens a gap on the rows of --test), 130 interrupted."
+    "Exit codes: 0 done (audit: pass; watch: holds; alternatives: refuted), 1 the audit fails, what is watched is"
+    " violated or an alternative is found, 2 bad input, 3 not enough evidence for a verdict (fit: the rule widens a gap"
+    " on the rows of --test; alternatives: open), 130 interrupted."
 )
 # These modules import nothing heavy at the top: what a command needs, it imports when it runs.
 _COMMANDS = {
@@ -40,6 +41,7 @@ _COMMANDS = {
     "watch": "watch:watch",
     "fit": "fit:fit",
     "frontier": "frontier:frontier",
+    "alternatives": "alternatives:alternatives",
     "apply": "apply:apply",
     "explain": "explain:explain",
     "datasets": "datasets:datasets",
@@ -58,8 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 done (audit: pass; watch: holds), 1 the audit fails or what is watched is violated, 2 bad input, 3 not enough
-        evidence for a verdict (fit: the rule widens a gap on the rows of --test), 130 interrupted.
+        0 done (audit: pass; watch: holds; alternatives: refuted), 1 the audit fails, what is watched is violated or an
+        alternative is found, 2 bad input, 3 not enough evidence for a verdict (fit: the rule widens a gap on the rows
+        of --test; alternatives: open), 130 interrupted.
     """
     tokens = list(sys.argv[1:] if argv is None else argv)
     with interruptible() as claim:

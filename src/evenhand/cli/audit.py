@@ -114,8 +114,8 @@ def audit(
     if standard is not None:
         from evenhand.cli.standard import say_standard
 
-        if criterion or weight or report:
-            raise InputError("--standard says itself what is compared: leave out --criterion, --weight and --report.")
+        if criterion or weight:
+            raise InputError("--standard says itself what is compared: leave out --criterion and --weight.")
         return say_standard(
             (None, judged, groups),
             standard,
@@ -125,6 +125,7 @@ def audit(
             pos_label=positive if score is None else 1,
             missing="ignore" if ignore_missing else "raise",
             json=json,
+            report=None if report is None else (report, f"Audit of {file.name}"),
         )
     options: dict[str, Any] = {
         "criterion": wanted,

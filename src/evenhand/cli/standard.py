@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from evenhand import tables
@@ -13,14 +14,29 @@ from evenhand.inputs import factorize
 
 
 def say_standard(
-    rows: tuple[Any, Any, Mapping[str, Any]], standard: str, reference: Sequence[str], *, json: bool, **options: Any
+    rows: tuple[Any, Any, Mapping[str, Any]],
+    standard: str,
+    reference: Sequence[str],
+    *,
+    json: bool,
+    report: tuple[Path, str] | None,
+    **options: Any,
 ) -> int:
-    """Print the tables of a standard for labels, decisions or scores, and groups; return the exit code."""
+    """Print the tables of a standard for labels, decisions or scores, and groups; return the exit code.
+
+    ``report`` is the file of a page and its title.
+    """
     found = audit_by_standard(*rows, _named(standard, reference, rows[2]), **options)
     if json:
         output.say_json(found.to_dict())
     else:
         output.say(str(found), verdicts=True)
+    if report is not None:
+        from evenhand.report import write_standard
+
+        write_standard(found, report[0], title=report[1])
+        if not json:
+            output.say(f"\nThe report is in {report[0]}")
     outcomes = {table.outcome for table in found.tables}
     return FAIL if "fail" in outcomes else INSUFFICIENT if "insufficient evidence" in outcomes else PASS
 

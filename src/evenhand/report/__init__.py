@@ -5,7 +5,17 @@
 
 from evenhand.report.card import model_card, rule_card
 from evenhand.report.render import render_html, write_report
+from evenhand.report.standards import write_standard
 from evenhand.report.summarize import SCHEMA, summarize
 from evenhand.report.watching import write_watch
 
-__all__ = ["SCHEMA", "model_card", "render_html", "rule_card", "summarize", "write_report", "write_watch"]
+__all__ = [
+    "SCHEMA",
+    "model_card",
+    "render_html",
+    "rule_card",
+    "summarize",
+    "write_report",
+    "write_standard",
+    "write_watch",
+]

@@ -18,6 +18,7 @@ from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
 from evenhand.estimator.sample import strata_columns
 from evenhand.inputs import GroupProbabilities, SensitiveFeatures
+from evenhand.report.alternatives import alternatives_markdown
 from evenhand.report.summarize import summarize
 from evenhand.rules.determinism import with_determinism
 from evenhand.rules.events import display_names
@@ -190,7 +191,8 @@ def summarize_card(
         ``learned`` (``rows``, ``objective``, ``utility``, ``upper_bound``, ``status``), ``promise`` (what
         confidence= certified, or None), ``mixture`` and ``determinism`` (of the report), ``terms``, ``counts``,
         ``rows``, ``held_out``, ``confidence``, ``before`` and ``after`` (states of the report), ``flips``, ``flipped``,
-        ``quality`` and ``separations`` (of the models), ``caveats``, ``provenance``.
+        ``quality`` and ``separations`` (of the models), ``caveats``, ``provenance``, ``alternatives`` (of the report, or
+        None).
     """
     step = report["steps"][report["chosen"]]
     diagnostics = None if fair is None else fair.diagnostics_
@@ -229,6 +231,7 @@ def summarize_card(
         if diagnostics is None
         else [{"what": str(s), "auc": _finite(s.auc), "weak": s.weak} for s in diagnostics.separations],
         "provenance": report["provenance"],
+        "alternatives": report.get("alternatives"),
     }
     summary["caveats"] = [*caveats, *_caveats(summary, report)]
     return summary
@@ -331,6 +334,7 @@ def render_card(summary: Mapping[str, Any]) -> str:
         f"## Criterion\n\n{_criterion(summary)}",
         f"## Before and after\n\n{_before_and_after(summary)}",
         f"## Who is decided otherwise\n\n{_flips(summary)}",
+        alternatives_markdown(summary["alternatives"], _text) if summary["alternatives"] else "",
         f"## The models\n\n{_quality(summary)}" if summary["quality"] else "",
         "## Caveats\n\n" + "\n".join(f"- {_text(caveat)}" for caveat in summary["caveats"]),
         f"## How it was made\n\n{_provenance(summary)}",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_flag, check_seed, shown
+from evenhand.auditing.alternatives import Alternatives
 from evenhand.auditing.audit import audit_rows
 from evenhand.auditing.findings import AttributeAudit, Audit, Estimate, GroupAudit, Verdict
 from evenhand.auditing.tally import read_decided
@@ -30,6 +31,7 @@ from evenhand.inputs import (
     read_weights,
 )
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
+from evenhand.report.alternatives import with_alternatives
 from evenhand.report.bias import picture_bias
 from evenhand.rows import Rows
 from evenhand.rules import scores
@@ -70,6 +72,7 @@ def summarize(
     missing: Missing = "raise",
     title: str = "Fairness report",
     provenance: Mapping[str, Any] | None = None,
+    alternatives: Alternatives | None = None,
     random_state: int = 0,
     strata: SensitiveFeatures | None = None,
 ) -> dict[str, Any]:
@@ -108,6 +111,8 @@ def summarize(
         The heading.
     provenance : mapping, default=None
         Where it comes from, shown as it is: for instance ``{"data": ..., "sha256": ..., "command": ...}``.
+    alternatives : Alternatives or None, default=None
+        What :func:`evenhand.alternatives` said of these decisions: a section of its own.
     random_state : int, default=0
         Which rows are drawn where there are too many to show.
     strata : array, Series, frame or dict of columns, default=None
@@ -150,6 +155,8 @@ def summarize(
         - ``counts``: a list of ``{"attribute", "group", "rows", "positives", "negatives", "few"}``.
         - ``unknown_rows``: for each attribute, the rows whose group is unknown.
         - ``provenance``: as given, and ``versions``.
+        - ``alternatives``, only where they were given: ``status``, ``sentences``, ``table``, ``held_out``, ``scope``
+          and ``data``, as :meth:`evenhand.Alternatives.to_dict` returns them.
 
     Examples
     --------
@@ -192,7 +199,7 @@ def summarize(
     ).crossing(() if criterion is None else resolve(criterion).intersections)
     if points:
         warn_of_decisions(rows.p_y)
-    return summarize_rows(
+    summary = summarize_rows(
         _with_group_probabilities(rows, p_group, points[0][1] if points else None),
         rules,
         criterion=None if criterion is None else resolve(criterion),
@@ -204,6 +211,7 @@ def summarize(
         provenance=provenance,
         random_state=random_state,
     )
+    return summary if alternatives is None else with_alternatives(summary, alternatives)
 
 
 def summarize_rows(

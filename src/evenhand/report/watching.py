@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ from evenhand.auditing.findings import Estimate
 from evenhand.auditing.watch import Watch
 from evenhand.auditing.watch_findings import WatchedVerdict
 from evenhand.auditing.watch_text import worst_of
-from evenhand.errors import InputError, MissingExtraError
+from evenhand.errors import InputError
 from evenhand.files import local_path, write_text
 from evenhand.report import charts
-from evenhand.report.render import tolerance_text, without_control_characters, words
+from evenhand.report.pages import render_page
+from evenhand.report.render import tolerance_text, words
 from evenhand.versions import versions
 
 MOST_CHARTS = 12
@@ -43,25 +43,10 @@ def write_watch(watch: Watch, path: str | os.PathLike[str], *, title: str = "Wat
 
 def render_watch(watch: Watch, *, title: str = "Watch") -> str:
     """Return a watch as one self-contained HTML page: the same watch gives the same text."""
-    try:
-        import jinja2
-        from markupsafe import Markup
-    except ImportError:
-        raise MissingExtraError("The report", "jinja2", "report") from None
     if not isinstance(watch, Watch):
         raise InputError(f"watch must be a Watch; got {shown(watch)}.")
     check_text(title, "title")
-    loader = jinja2.PackageLoader("evenhand.report")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    style = (resources.files("evenhand.report") / "templates" / "report.css").read_text(encoding="utf-8")
-    page = environment.get_template("watch.html.jinja").render(
-        w=without_control_characters(summarize_watch(watch, title)),
-        charts=[{**chart, "svg": Markup(chart["svg"])} for chart in watch_charts(watch)],
-        css=Markup(style),
-    )
-    return str(page)
+    return render_page("watch.html.jinja", summarize_watch(watch, title), watch_charts(watch))
 
 
 def summarize_watch(watch: Watch, title: str = "Watch") -> dict[str, Any]:

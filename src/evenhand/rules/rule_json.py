@@ -43,7 +43,7 @@ _DECISION = (
     "positive iff false_negative * p - false_positive * (1 - p) - sum over events of weight * p(event | x) / prior > 0"
 )
 # How a search went on a machine is not part of the rule.
-_NOT_WRITTEN = {"seconds", "stopped", "expected_optimum"}
+_NOT_WRITTEN = {"seconds", "stopped", "expected_optimum", "prove"}
 _BOUNDS = ("asked", "used")
 
 
@@ -180,7 +180,8 @@ def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]
 
 def solution_to_dict(solution: Solution) -> dict[str, Any]:
     """Return a solution as plain data."""
-    data = {key: value for key, value in dataclasses.asdict(solution).items() if key not in _NOT_WRITTEN}
+    names = (f.name for f in dataclasses.fields(solution) if f.name not in _NOT_WRITTEN)
+    data = {name: getattr(solution, name) for name in names}
     data["upper_bound"] = _finite(solution.upper_bound)
     for name in _BOUNDS:
         pairs = data.pop(name)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from evenhand.inputs import FloatArray
 from evenhand.search._compiling import notice_of_compilation, quick_compilation
 from evenhand.search.arrangement import Arrangement, faces, pieces, planes_of
 from evenhand.search.budget import Budget
+from evenhand.search.certificate import certify, has_certificate
 from evenhand.search.coincidence import share_planes
 from evenhand.search.dual import Dual
 from evenhand.search.kernels.branch import branch
@@ -133,7 +134,15 @@ class Certified:
             else:
                 _sweep_around(problem, claimed, best)
         results = best.results(problem, upper_bound=bound, nodes=nodes, seconds=time.perf_counter() - started)
-        return [replace(result, stopped=budget.stopped) for result in results]
+        kept = replace(problem, decider=None) if has_certificate(problem) else None
+        return [_told(kept, step, result, budget) for step, result in enumerate(results)]
+
+
+def _told(kept: Problem | None, step: int, result: Solution | NoRule, budget: Budget) -> Solution | NoRule:
+    """Return a result with why the search ended and, where a problem was kept for it, what makes a certificate."""
+    if kept is None or isinstance(result, NoRule):
+        return replace(result, stopped=budget.stopped)
+    return replace(result, stopped=budget.stopped, prove=partial(certify, kept, step))
 
 
 def _search_parts(

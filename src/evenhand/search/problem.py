@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search.kernels import ladder
+
+if TYPE_CHECKING:
+    from evenhand.search.certificate import Certificate
 
 FEASIBILITY_SLACK: float = ladder.FEASIBILITY_SLACK
 MOST_REMEMBERED = 1024
@@ -205,6 +208,9 @@ class Solution:
         proven; None otherwise. Not written to JSON.
     asked, used : tuple of (lower, upper), or None
         With ``safety``, the constraints' bounds that were asked for, and those that the rule was learnt within.
+    prove : callable or None
+        What :meth:`certificate` calls: the certified search keeps its problem here. Neither pickled nor written to
+        JSON.
     """
 
     z: tuple[float, ...]
@@ -218,11 +224,41 @@ class Solution:
     expected_optimum: float | None = field(default=None, compare=False)
     asked: tuple[tuple[float, float], ...] | None = None
     used: tuple[tuple[float, float], ...] | None = None
+    prove: Callable[[Sequence[float], float], Certificate] | None = field(default=None, compare=False, repr=False)
 
     @property
     def gap(self) -> float:
         """How much better a rule of this family could be at most."""
         return max(0.0, self.upper_bound - self.utility)
+
+    def certificate(self) -> Certificate:
+        """Return a proof that this solution is optimal, which ``tools/check_certificate.py`` checks.
+
+        The proof is made when asked for. It is there for optima of the certified search with one or two contrasts and
+        at most 200,000 rows, in the process that found them.
+
+        Examples
+        --------
+        >>> import evenhand as eh
+        >>> data = eh.datasets.make_zafar(2000, random_state=0)
+        >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", tolerance=0.05)
+        >>> proof = rule.solution_.certificate()
+        >>> proof.save("proof.json", rows="rows.csv")  # doctest: +SKIP
+        """
+        if self.status != "optimal":
+            raise InputError(
+                f"A certificate proves that a rule is optimal, and the status of this one is {self.status!r}."
+            )
+        if self.prove is None:
+            raise InputError(
+                "This solution has no certificate. There is one where search='certified' found the optimum of one or"
+                " two contrasts on at most 200,000 rows, and only in the process that found it: learn the rule again."
+            )
+        return self.prove(self.z, self.utility)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the problem behind: a rule that is copied to another process does not take its rows along."""
+        return {**self.__dict__, "prove": None}
 
 
 @dataclass(frozen=True)
