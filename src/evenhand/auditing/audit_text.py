@@ -25,7 +25,7 @@ def lines(found: Audit) -> Iterable[str]:
         unknown = f" ({attribute.unknown_rows:,} rows of unknown group left out)" if attribute.unknown_rows else ""
         yield f"{short_name(attribute.name)}{unknown}"
         yield from _table(_group_rows(attribute))
-        yield f"  selection ratio, lowest to highest: {_shown(attribute.selection_ratio)}"
+        yield f"  four-fifths ratio, lowest to highest selection rate: {_shown(attribute.selection_ratio)}"
     for name in dict.fromkeys(verdict.attribute for verdict in found.verdicts):
         yield ""
         yield "verdicts" if name is None else f"verdicts on {short_name(name)}"

@@ -129,6 +129,9 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
                 f"{after['outcome']} (at most {after['tolerance']:g})",
             ]
         )
+    for before, after in zip(base["ratios"], step["ratios"], strict=True):
+        name = f"four-fifths ratio, {short_name(after['attribute'])}"
+        rows.append([name, shown(before["ratio"]), shown(after["ratio"]), ""])
     for before, after in zip(base["groups"], step["groups"], strict=True):
         for rate in ("selection_rate", "true_positive_rate", "false_positive_rate"):
             name = f"{rate.replace('_', ' ')}, {short_name(after['attribute'])}={short_name(after['group'])}"

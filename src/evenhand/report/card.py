@@ -389,6 +389,10 @@ def _before_and_after(summary: Mapping[str, Any]) -> str:
         name = f"{_code(new['criterion'])} gap, {_text(new['attribute'] or 'everyone')}"
         verdict = f"{new['outcome']} (at most {new['tolerance']:g})"
         rows.append([name, _estimate(old["gap"]), _estimate(new["gap"]), verdict])
+    for old, new in zip(before["ratios"], after["ratios"], strict=True):
+        rows.append(
+            [f"four-fifths ratio, {_text(new['attribute'])}", _estimate(old["ratio"]), _estimate(new["ratio"]), ""]
+        )
     for old, new in zip(before["groups"], after["groups"], strict=True):
         for rate in _RATES:
             name = f"{rate.replace('_', ' ')}, {_text(new['attribute'])}={_text(new['group'])}"
@@ -423,7 +427,7 @@ def _provenance(summary: Mapping[str, Any]) -> str:
     lines = []
     for key, value in summary["provenance"].items():
         shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else value
-        lines.append(f"- {_text(key)}: {_text(shown)}")
+        lines.append(f"- {_text(key)}: {_verbatim(shown) if key == 'command' else _text(shown)}")
     return "\n".join(lines)
 
 
@@ -447,6 +451,14 @@ def _text(value: Any) -> str:
     plain = printable(" ".join(str(value).split()))
     escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _verbatim(value: Any) -> str:
+    """Return text as code, sign by sign: between so many backticks that none inside ends it."""
+    plain = printable(" ".join(str(value).split()))
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", plain)), default=0))
+    space = " " if plain.startswith("`") or plain.endswith("`") else ""
+    return f"{fence}{space}{plain}{space}{fence}"
 
 
 def _code(value: Any) -> str:

@@ -107,7 +107,7 @@ def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     steps, base = summary["steps"], summary["base"]
     rows = []
     for step in steps:
-        gap = step["verdicts"][step["worst"]]["gap"]
+        gap = step["verdicts"][step["largest"]]["gap"]
         rows.append(
             {
                 "t": 100 * step["step_tolerance"],

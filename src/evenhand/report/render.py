@@ -92,12 +92,14 @@ def render_html(summary: Mapping[str, Any]) -> str:
         "count": count,
         "number": number,
         "interval": interval,
+        "ratio": ratio,
     }
     environment.globals |= {
         "rates": RATES,
         "meanings": MEANINGS,
         "short_term": charts.short_term,
         "words": words,
+        "largest_gap": largest_gap,
     }
     if not isinstance(summary, Mapping) or not summary.keys() >= KEYS or str(summary["schema"]) != SCHEMA:
         raise InputError(f"summary must be what evenhand.report.summarize returned; got {shown(summary)}.")
@@ -183,6 +185,13 @@ def interval(estimate: Mapping[str, float | None] | None, unit: str = "percent")
     return f"{100 * estimate['lower']:.1f} to {100 * estimate['upper']:.1f}"
 
 
+def ratio(estimate: Mapping[str, float | None]) -> str:
+    """Return a ratio of rates with its interval: ``0.58 (0.53 to 0.63)``."""
+    if estimate["value"] is None:
+        return "no rows"
+    return f"{estimate['value']:.2f} ({estimate['lower']:.2f} to {estimate['upper']:.2f})"
+
+
 def words(name: str) -> str:
     """Return a criterion's name in words."""
     return name.replace("_", " ")
@@ -219,7 +228,7 @@ def _changing(
     return {"text": texts, "place": _places(state, scales, "after"), "outcome": state["outcome"].split()[0]}
 
 
-_OUTCOMES = {"pass": "Pass", "fail": "Fail", "insufficient evidence": "Not enough evidence"}
+_OUTCOMES = {"pass": "Pass", "fail": "Fail", "insufficient evidence": "Insufficient evidence"}
 
 
 def _places(state: Mapping[str, Any], scales: Mapping[str, float], when: str) -> dict[str, list[float]]:
@@ -261,28 +270,40 @@ def _shortage(shortage: Mapping[str, Any] | None) -> str:
 
 
 def _sentence(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
+    """Return the headline: how many verdicts are like the one that decides, and that one with its gap."""
     state = summary["base"] if step is None else step
     verdict = state["verdicts"][state["worst"]]
     gap, tolerance = verdict["gap"], tolerance_text(verdict["tolerance"])
     subject = "The decisions as they are" if step is None else "The fair decisions"
     what = words(verdict["criterion"]) + ("" if verdict["attribute"] is None else f" on {verdict['attribute']}")
-    level = f"{100 * summary['confidence']:.3g}% interval {interval(gap)}"
+    alike = sum(other["outcome"] == verdict["outcome"] for other in state["verdicts"])
+    counted = f"{alike} of {len(state['verdicts'])} verdicts"
     if gap["value"] is None:
         return f"{subject} cannot be judged on {what}: a group has no rows to count."
-    size = f"the largest gap is {points(gap['value'])} points ({level})"
+    size = f"the gap is {points(gap['value'])} points ({100 * summary['confidence']:.3g}% interval {interval(gap)})"
     if verdict["outcome"] == "pass":
-        return f"{subject} meet {what} to within {tolerance} points: {size}."
+        everything = "" if alike == 1 else f"All {alike} verdicts are a pass. "
+        return f"{everything}{subject} meet {what} to within {tolerance} points: {size}."
     if verdict["outcome"] == "fail":
-        return f"{subject} do not meet {what} to within {tolerance} points: {size}."
+        several = "" if alike == 1 else f"{counted} fail. The one with the most evidence: "
+        begin = subject if alike == 1 else f"{subject[0].lower()}{subject[1:]}"
+        return f"{several}{begin} do not meet {what} to within {tolerance} points: {size}."
+    several = "" if alike == 1 else f"{counted} have insufficient evidence. "
     return (
-        f"Whether {subject[0].lower()}{subject[1:]} meet {what} to within {tolerance} points is open: {size},"
+        f"{several}Whether {subject[0].lower()}{subject[1:]} meet {what} to within {tolerance} points is open: {size},"
         " and these rows cannot tell."
     )
 
 
+def largest_gap(state: Mapping[str, Any]) -> Mapping[str, float | None]:
+    """Return the largest gap of a state's verdicts."""
+    found: Mapping[str, float | None] = state["verdicts"][state["largest"]]["gap"]
+    return found
+
+
 def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, str]:
     base = summary["base"]
-    gap = step["verdicts"][step["worst"]]["gap"]
+    gap = largest_gap(step)
     price = base["accuracy"]["value"] - step["accuracy"]["value"]
     price_text = f"{points(abs(price), 2)} points {'less' if price > 0 else 'more'} than" if price else "the same as"
     learned = step["learned"]
@@ -303,6 +324,8 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
         "proof": proof,
         "warning": " ".join(text for text in (step["harm"], step["thin"]) if text),
     }
+    for index, entry in enumerate(step["ratios"]):
+        texts[f"ratio-{index}"] = ratio(entry["ratio"])
     for index, term in enumerate(step["terms"]):
         texts[f"z-{index}"] = number(term["z"])
     for index, flips in enumerate(step["flips"]):

@@ -112,8 +112,10 @@ def summarize(
         With these keys. An ESTIMATE is ``{"value", "lower", "upper"}``, its value None without rows. A STATE
         is ``{"accuracy": ESTIMATE or None, "outcome": "pass" | "fail" | "insufficient evidence", "verdicts":
         [{"criterion", "attribute", "gap": ESTIMATE, "tolerance", "outcome", "shortage"}], "worst": the index
-        of the verdict that decides, "groups": [{"attribute", "group", "selection_rate", "true_positive_rate",
-        "false_positive_rate", "accuracy": ESTIMATE or None}]}``.
+        of the verdict that decides, of several failing ones that with the most evidence, "largest": the index of
+        the verdict with the largest gap, "groups": [{"attribute", "group", "selection_rate",
+        "true_positive_rate", "false_positive_rate", "accuracy": ESTIMATE or None}], "ratios": [{"attribute",
+        "ratio": ESTIMATE}], the lowest selection rate over the highest}``.
 
         - ``schema``: "evenhand-report/1"; ``title``; ``rows``; ``weighted``; ``held_out``; ``confidence``;
           ``tolerance``; ``labels``: ``{"negative", "positive"}``, or None where there are none.
@@ -412,11 +414,13 @@ def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDAr
 
 
 def _state(found: Audit) -> dict[str, Any]:
-    worst = max(range(len(found.verdicts)), key=lambda i: _severity(found.verdicts[i]))
+    places = range(len(found.verdicts))
+    worst = max(places, key=lambda i: _severity(found.verdicts[i]))
     return {
         "accuracy": _estimate(found.accuracy),
         "outcome": found.verdicts[worst].outcome,
         "worst": worst,
+        "largest": max(places, key=lambda i: _size(found.verdicts[i])),
         "verdicts": [_verdict(verdict) for verdict in found.verdicts],
         "groups": [
             {
@@ -427,6 +431,7 @@ def _state(found: Audit) -> dict[str, Any]:
             for attribute in found.attributes
             for text, group in _texts(attribute)
         ],
+        "ratios": [{"attribute": a.name, "ratio": _estimate(a.selection_ratio)} for a in found.attributes],
     }
 
 
@@ -434,8 +439,16 @@ def _texts(attribute: AttributeAudit) -> Iterable[tuple[str, GroupAudit]]:
     return zip(group_texts(group.group for group in attribute.groups), attribute.groups, strict=True)
 
 
-def _severity(verdict: Verdict) -> tuple[int, float]:
-    return _SEVERITY[verdict.outcome], -1.0 if verdict.gap.value is None else verdict.gap.value
+def _size(verdict: Verdict) -> float:
+    return -1.0 if verdict.gap.value is None else verdict.gap.value
+
+
+def _severity(verdict: Verdict) -> tuple[int, float, float]:
+    """Return what orders verdicts: the outcome, then how far beyond the tolerance the gap is for its uncertainty."""
+    gap, distance = verdict.gap, _size(verdict) - verdict.tolerance
+    doubt = _size(verdict) - gap.lower if distance > 0.0 else gap.upper - _size(verdict)
+    evidence = distance / doubt if doubt > 0.0 else np.copysign(np.inf, distance)
+    return _SEVERITY[verdict.outcome], float(evidence), _size(verdict)
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
