@@ -257,6 +257,12 @@ def audit_rows(
     )
 
 
+def audit_groups(rows: Rows, decided: BoolArray, attribute: Attribute, confidence: float) -> tuple[GroupAudit, ...]:
+    """Return the counts and rates of an attribute's groups, without gaps and verdicts."""
+    cells = _Cells.count(attribute, positive=rows.positive, decided=decided, weights=rows.sample_weight)
+    return _groups_of(cells, confidence, labelled=rows.positive is not None)
+
+
 def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
     return criterion.parts if isinstance(criterion, Composite) else (criterion,)
 
@@ -332,9 +338,8 @@ def _estimates(successes: FloatArray, trials: FloatArray, confidence: float) -> 
     )
 
 
-def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> AttributeAudit:
-    attribute, groups, confidence = cells.attribute, cells.attribute.groups, settings.confidence
-    labelled = settings.labelled
+def _groups_of(cells: _Cells, confidence: float, *, labelled: bool) -> tuple[GroupAudit, ...]:
+    groups = cells.attribute.groups
     nothing = [None] * len(groups)
     columns = (
         groups,
@@ -346,6 +351,12 @@ def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> Attribute
         cells.rates(0, confidence) if labelled else nothing,
         cells.accuracies(confidence) if labelled else nothing,
     )
+    return tuple(GroupAudit(*row) for row in zip(*columns, strict=True))
+
+
+def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> AttributeAudit:
+    attribute, groups, confidence = cells.attribute, cells.attribute.groups, settings.confidence
+    labelled = settings.labelled
     gaps = {}
     for parity in _PARITIES:
         if labelled or not parity.needs_joint:
@@ -354,7 +365,7 @@ def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> Attribute
     return AttributeAudit(
         name=name,
         unknown_rows=int((attribute.codes < 0).sum()),
-        groups=tuple(GroupAudit(*row) for row in zip(*columns, strict=True)),
+        groups=_groups_of(cells, confidence, labelled=labelled),
         gaps=gaps,
         pairs=tuple(
             pair

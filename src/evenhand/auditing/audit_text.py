@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Hashable, Iterable
+import textwrap
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from evenhand.text import short_name
+from evenhand.display import WIDTH, Table
+from evenhand.text import columns_of, short_name, table_text
 
 if TYPE_CHECKING:
-    from evenhand.auditing.findings import AttributeAudit, Audit, Estimate, Shortage
+    from evenhand.auditing.findings import AttributeAudit, Audit, Estimate, Shortage, Verdict
 
 
 def lines(found: Audit) -> Iterable[str]:
@@ -24,19 +25,30 @@ def lines(found: Audit) -> Iterable[str]:
         yield ""
         unknown = f" ({attribute.unknown_rows:,} rows of unknown group left out)" if attribute.unknown_rows else ""
         yield f"{short_name(attribute.name)}{unknown}"
-        yield from _table(_group_rows(attribute))
+        yield from _laid_out(group_table(attribute))
         yield f"  four-fifths ratio, lowest to highest selection rate: {_shown(attribute.selection_ratio)}"
     for name in dict.fromkeys(verdict.attribute for verdict in found.verdicts):
         yield ""
         yield "verdicts" if name is None else f"verdicts on {short_name(name)}"
         verdicts = [verdict for verdict in found.verdicts if verdict.attribute == name]
-        rows = [["criterion", "gap", "at most", "verdict"]]
-        rows += [[v.criterion, _shown(v.gap), f"{v.tolerance:g}", v.outcome] for v in verdicts]
-        yield from _table(rows)
-        yield from (f"  {v.criterion}: {_advice(v.shortage)}" for v in verdicts if v.shortage is not None)
+        yield from _laid_out(verdict_table(verdicts))
+        for text in advice(verdicts):
+            width = WIDTH - (columns_of(text) - len(text))
+            yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
 
 
-def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
+def _laid_out(table: Table) -> Iterable[str]:
+    return table_text(table.heads, table.rows, names=table.names, indent="  ", width=WIDTH).splitlines()
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """Return verdicts as a table."""
+    rows = tuple((v.criterion, _shown(v.gap), f"{v.tolerance:g}", v.outcome) for v in verdicts)
+    return Table(("criterion", "gap", "at most", "verdict"), rows, names=4)
+
+
+def group_table(attribute: AttributeAudit) -> Table:
+    """Return the counts and rates of an attribute's groups as a table."""
     labelled = attribute.groups[0].accuracy is not None
     heads = ["group", "rows", "negative", "positive", "selection rate", "true positive rate"]
     rows = [[*heads, "false positive rate", "accuracy"]]
@@ -44,7 +56,13 @@ def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
         counts = [f"{count:,}" for count in (group.rows, group.negatives or 0, group.positives or 0)]
         rates = group.selection_rate, group.true_positive_rate, group.false_positive_rate, group.accuracy
         rows.append([name, *counts, *("" if rate is None else _brief(rate) for rate in rates)])
-    return rows if labelled else [[row[0], row[1], row[4]] for row in rows]
+    kept = rows if labelled else [[row[0], row[1], row[4]] for row in rows]
+    return Table(tuple(kept[0]), tuple(map(tuple, kept[1:])))
+
+
+def advice(verdicts: Sequence[Verdict]) -> Iterable[str]:
+    """Return what would settle the undecided verdicts."""
+    return (f"{v.criterion}: {_advice(v.shortage)}" for v in verdicts if v.shortage is not None)
 
 
 def _advice(shortage: Shortage) -> str:
@@ -75,20 +93,9 @@ def _brief(estimate: Estimate) -> str:
 
 
 def _names(groups: Iterable[Hashable]) -> list[str]:
-    """Return the groups' names as shown; in full and with their kind where two would look alike."""
+    """Return the groups' names as shown; with their kind where two would look alike, and then by number."""
     listed = list(groups)
     names = [short_name(group) for group in listed]
-    return names if len(set(names)) == len(names) else [ascii(group) for group in listed]
-
-
-def _table(rows: list[list[str]]) -> Iterable[str]:
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True))
-        yield f"  {'  '.join(cells)}".rstrip()
-
-
-def _width(text: str) -> int:
-    """Return the number of columns that a terminal gives to a text."""
-    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
-    return len(text) + wide - sum(unicodedata.combining(sign) > 0 for sign in text)
+    if len(set(names)) < len(names):
+        names = [short_name(ascii(group)) for group in listed]
+    return [name if names.count(name) == 1 else f"{name} #{place}" for place, name in enumerate(names)]

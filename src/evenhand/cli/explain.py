@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from evenhand.rules.rule import Receipt, Rule
+    from evenhand.rules.receipt import Receipt
+    from evenhand.rules.rule import Rule
 
 MOST_ROWS = 1000
 
@@ -48,8 +50,6 @@ def explain(
     as_json
         Print JSON instead of words.
     """
-    import dataclasses
-
     import evenhand as eh
     from evenhand import tables
     from evenhand.cli import PASS
@@ -75,13 +75,18 @@ def explain(
         table = table.take(_checked_rows(at, table.num_rows))
     receipts = learned.explain(*named.probabilities(table))
     if as_json:
-        out.say_json([dataclasses.asdict(receipt) for receipt in receipts])
+        out.say_json([_plain(receipt) for receipt in receipts])
         return PASS
     numbers = at if at and row.suffix.lower() != ".json" else range(len(receipts))
     for number, receipt in zip(numbers, receipts, strict=True):
         heading = f"Row {number}\n" if len(receipts) > 1 or at else ""
         out.say(f"{heading}{in_words(receipt, learned)}{chr(10) if len(receipts) > 1 else ''}")
     return PASS
+
+
+def _plain(receipt: Receipt) -> dict[str, Any]:
+    known = dataclasses.asdict(receipt)
+    return {**{name: known[name] for name in known if name not in ("slope", "contrasts")}, "words": receipt.words}
 
 
 def _checked_rows(at: list[int] | None, rows: int) -> list[int]:

@@ -17,7 +17,8 @@ from evenhand.estimator.sample import SensitiveColumns, accuracy_of, check_not_l
 from evenhand.inputs import FloatArray, SensitiveFeatures
 from evenhand.plausibility import check_same_index
 from evenhand.rules.events import AttributeKey
-from evenhand.rules.rule import Receipt, Rule
+from evenhand.rules.receipt import Receipt
+from evenhand.rules.rule import Rule
 
 
 class Predictions:

@@ -12,6 +12,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from evenhand.errors import require
+from evenhand.report import figure_data
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 COLOURS = tuple(f"var(--g{i})" for i in range(6))
@@ -48,7 +49,9 @@ def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | Non
             titlePadding=8,
             tickCount=5,
         )
-        .configure_legend(labelColor="var(--soft)", labelFontSize=12, title=None, orient="top", symbolSize=60)
+        .configure_legend(
+            labelColor="var(--soft)", labelFontSize=12, title=None, orient="top", symbolSize=60, labelLimit=90
+        )
     ).to_dict()
     svg: str = vl_convert.vegalite_to_svg(specification)
     svg = re.sub(r"<svg [^>]*?viewBox=\"([^\"]*)\">", _opening(title), svg, count=1)
@@ -297,7 +300,8 @@ def calibration_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     for model in dict.fromkeys(curve["model"] for curve in summary["calibration"]):
         curves = [curve for curve in summary["calibration"] if curve["model"] == model and curve["bins"]]
         if curves:
-            found.append({"svg": _reliability(curves[:7], model), "caption": model})
+            data = figure_data.calibration(curves)
+            found.append({"svg": _reliability(curves[:7], model), "caption": model, "data": data})
     return found
 
 

@@ -31,6 +31,7 @@ from evenhand.inputs import (
 )
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.bias import picture_bias
+from evenhand.report.crossed import crossed_groups, crossings
 from evenhand.rows import Rows
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
@@ -115,7 +116,8 @@ def summarize(
         of the verdict that decides, of several failing ones that with the most evidence, "largest": the index of
         the verdict with the largest gap, "groups": [{"attribute", "group", "selection_rate",
         "true_positive_rate", "false_positive_rate", "accuracy": ESTIMATE or None}], "ratios": [{"attribute",
-        "ratio": ESTIMATE}], the lowest selection rate over the highest}``.
+        "ratio": ESTIMATE}], the lowest selection rate over the highest, "crossed": [{"attribute", "group", "rows"
+        and rates}], the combinations of two attributes' groups}``.
 
         - ``schema``: "evenhand-report/1"; ``title``; ``rows``; ``weighted``; ``held_out``; ``confidence``;
           ``tolerance``; ``labels``: ``{"negative", "positive"}``, or None where there are none.
@@ -126,8 +128,8 @@ def summarize(
           (``name``, ``z``); ``flips`` (``attribute``, ``group``, ``rows``, ``to_positive``, ``to_negative``);
           ``flipped`` (the number of rows); ``harm``, a sentence where held-out rows show a wider gap than that of
           the model alone, or None; ``thin``, a sentence where the rows that it was learnt from are too few, or
-          None; ``receipts`` (``row``, ``group`` and the fields of
-          :class:`evenhand.rules.rule.Receipt`).
+          None; ``receipts`` (``row``, ``group``, ``words`` and the fields of
+          :class:`evenhand.rules.receipt.Receipt`).
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
         - ``bias``: None, or the picture of the bias scores. ``kind`` "plane": ``limits`` of the two axes, the
@@ -213,6 +215,7 @@ def summarize_rows(
         criterion = points[0][1].criterion
     rows = rows.crossing(() if criterion is None else criterion.intersections)
     judge = functools.partial(audit_rows, rows, criterion=criterion, confidence=confidence, random_state=random_state)
+    pairs = crossings(rows)
     if points:
         first = points[0][1]
         _check_groups(first, rows.attributes)
@@ -222,13 +225,15 @@ def summarize_rows(
         steps = []
         for at, rule in points:
             after = rule.decision_function(rows.p_y, rows.p_group) > 0.0
-            steps.append(_step(rows, rule, at, judge(after, tolerance=at), before, after))
+            crossed = crossed_groups(rows, after, pairs, confidence)
+            steps.append({**_step(rows, rule, at, judge(after, tolerance=at), before, after), "crossed": crossed})
         alone = _state(base)
         for step in steps:
             step["harm"] = harm_text(alone, step, confidence) if held_out else None
         picture = _picture(rows, [rule for _, rule in points], chosen, random_state)
     else:
         assert decided is not None
+        before = decided
         base = judge(decided, tolerance=tolerance)
         chosen, steps, picture = None, [], None
     return {
@@ -242,7 +247,7 @@ def summarize_rows(
         "labels": None if rows.positive is None else dict(zip(_LABELS, map(str, rows.classes), strict=True)),
         "criteria": list(dict.fromkeys(verdict.criterion for verdict in base.verdicts)),
         "attributes": [attribute.name for attribute in base.attributes],
-        "base": _state(base),
+        "base": {**_state(base), "crossed": crossed_groups(rows, before, pairs, confidence)},
         "steps": steps,
         "chosen": chosen,
         "unreachable": list(rules.unreachable) if isinstance(rules, Frontier) else [],
@@ -408,6 +413,7 @@ def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDAr
             "base_decision": str(receipt.base_decision),
             "decision": str(receipt.decision),
             "distance": receipt.distance,
+            "words": list(receipt.words),
         }
         for row, receipt in zip(chosen, explained, strict=True)
     ]

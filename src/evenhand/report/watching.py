@@ -15,7 +15,8 @@ from evenhand.auditing.watch_text import worst_of
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, write_text
 from evenhand.report import charts
-from evenhand.report.render import tolerance_text, without_control_characters, words
+from evenhand.report.numbers import tolerance_text, words
+from evenhand.report.render import without_control_characters
 from evenhand.versions import versions
 
 MOST_CHARTS = 12

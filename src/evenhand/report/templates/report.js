@@ -35,6 +35,6 @@
     });
   });
   window.addEventListener("beforeprint", function () { each("details", function (node) { node.open = true; }); });
-  bar.hidden = false;
+  bar.hidden = slider.type === "hidden";
   show(Number(slider.value));
 })();
