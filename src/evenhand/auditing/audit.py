@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, overload
 
 import numpy as np
@@ -32,6 +32,7 @@ from evenhand.auditing.findings import (
 from evenhand.auditing.standards import Standard, StandardAudit, audit_by_standard
 from evenhand.auditing.tally import RATES, BoolArray, read_decided, tabulate
 from evenhand.errors import InputError
+from evenhand.frames import library_of
 from evenhand.inputs import (
     Attribute,
     FloatArray,
@@ -216,9 +217,10 @@ def audit(
         groups={name: attribute.groups for name, attribute in attributes.items()},
         sample_weight=None if sample_weight is None else read_weights(sample_weight, len(decided)),
     )
-    return audit_rows(
+    found = audit_rows(
         rows, decided, criterion=judged, tolerance=tolerance, confidence=confidence, random_state=random_state
     )
+    return replace(found, library=library_of(sensitive_features, y, decisions_or_scores))
 
 
 def audit_rows(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evenhand.display import WIDTH, Table
+from evenhand.display import WIDTH, Description, Table
+from evenhand.figures import Figure, altair
 from evenhand.text import columns_of, short_name, table_text
 
 if TYPE_CHECKING:
@@ -35,6 +37,51 @@ def lines(found: Audit) -> Iterable[str]:
         for text in advice(verdicts):
             width = WIDTH - (columns_of(text) - len(text))
             yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+
+
+def describe_audit(found: Audit) -> Description:
+    """Return the audit's tables and verdicts."""
+    rows = f"Audit of {found.rows:,} rows, tolerance {found.tolerance:g}, confidence {found.confidence:.4g}"
+    parts: list[str | Table] = [] if found.accuracy is None else [f"Accuracy {_shown(found.accuracy)}"]
+    for name in dict.fromkeys(verdict.attribute for verdict in found.verdicts):
+        verdicts = [verdict for verdict in found.verdicts if verdict.attribute == name]
+        caption = "Verdicts" if name is None else f"Verdicts on {name}"
+        parts += [replace(verdict_table(verdicts), caption=caption), *advice(verdicts)]
+    for attribute in found.attributes:
+        parts.append(replace(group_table(attribute), caption=attribute.name))
+        parts.append(f"Four-fifths ratio, lowest to highest selection rate: {_shown(attribute.selection_ratio)}")
+    return Description(rows, parts)
+
+
+def draw_gaps(found: Audit) -> Figure:
+    """Return every gap with its interval and its tolerance."""
+    alt = altair("Audit.plot")
+    rows = [
+        {
+            "what": v.criterion.replace("_", " ") + ("" if v.attribute is None else f", {short_name(v.attribute)}"),
+            "gap": None if v.gap.value is None else 100 * v.gap.value,
+            "lower": 100 * v.gap.lower,
+            "upper": 100 * v.gap.upper,
+            "tolerance": 100 * v.tolerance,
+            "verdict": v.outcome,
+        }
+        for v in found.verdicts
+    ]
+    outcomes = ["pass", "fail", "insufficient evidence"]
+    colours = alt.Scale(domain=outcomes, range=["var(--good)", "var(--bad)", "var(--open)"])
+    names = [row["what"] for row in rows]
+    plain = alt.Chart(alt.InlineData(rows)).encode(
+        y=alt.Y("what:N", sort=names, title=None, axis=alt.Axis(labelLimit=260)),
+        color=alt.Color("verdict:N", scale=colours, legend=alt.Legend(title=None, orient="top", labelLimit=200)),
+    )
+    x = alt.X("lower:Q", title="gap, percentage points; the tick is the tolerance", scale=alt.Scale(zero=True))
+    whiskers = plain.mark_rule(size=3).encode(x=x, x2="upper:Q")
+    points = plain.mark_point(filled=True, size=80, opacity=1).encode(
+        x="gap:Q", tooltip=["what:N", "gap:Q", "verdict:N"]
+    )
+    ticks = plain.mark_tick(thickness=2, size=20).encode(x="tolerance:Q", color=alt.value("var(--ink)"))
+    title = f"Gaps with {100 * found.confidence:g}% intervals, and what is allowed"
+    return Figure(whiskers + points + ticks, title, height=40 + 32 * len(rows))
 
 
 def _laid_out(table: Table) -> Iterable[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,18 +80,13 @@ class Learned:
             out.say(f"The model card is in {card}")
         return harm is None
 
-    def _curve_with_rule(self, curve: Frontier) -> Frontier:
-        """Return the trade-off with the very rule that is saved at its tolerance."""
-        points = (replace(p, rule=self.rule) if p.tolerance == self.tolerance else p for p in curve.points)
-        return replace(curve, points=tuple(points))
-
     def _summary(self) -> dict[str, Any]:
         source: dict[str, Any] = {**out.provenance(self.test or self.file)}
         if self.test is not None:
             source["learnt from"] = f"{self.file.name}, {self.rows:,} rows"
         return summarize_rows(
             self.judged,
-            self.rule if self.curve is None else self._curve_with_rule(self.curve),
+            self.rule if self.curve is None else self.curve.with_rule(self.tolerance, self.rule),
             tolerance=self.tolerance,
             held_out=self.test is not None,
             title=f"Fair decisions for {(self.test or self.file).name}",

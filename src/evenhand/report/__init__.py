@@ -5,7 +5,8 @@
 
 from evenhand.report.card import model_card, rule_card
 from evenhand.report.render import render_html, write_report
+from evenhand.report.result import Report
 from evenhand.report.summarize import SCHEMA, summarize
 from evenhand.report.watching import write_watch
 
-__all__ = ["SCHEMA", "model_card", "render_html", "rule_card", "summarize", "write_report", "write_watch"]
+__all__ = ["SCHEMA", "Report", "model_card", "render_html", "rule_card", "summarize", "write_report", "write_watch"]

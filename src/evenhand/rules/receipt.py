@@ -6,7 +6,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from evenhand.display import Description, Displayed, Table
+from evenhand.figures import Figure
 from evenhand.inputs import joined
+from evenhand.rules.describing import draw_receipt
 from evenhand.rules.events import Event
 from evenhand.text import printable, short_name
 
@@ -94,6 +96,10 @@ class Receipt(Displayed):
         left = threshold + self.fair_margin / self.slope
         end = f"Together {_percent(left)}, {side} {threshold:.0%}: {verb}."
         return (begin, *reasons, end)
+
+    def plot(self) -> Figure:
+        """Return a figure of how the model's probability becomes the decision, comparison by comparison."""
+        return draw_receipt(self)
 
     def __str__(self) -> str:
         lines = [f"probability {self.probability:.4f}, margin {self.margin:+.4f}: alone, {self.base_decision!r}"]

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_label, is_number, shown
+from evenhand.display import Description, Displayed
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, GroupProbabilities, as_float_array, read_probabilities
 from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.describing import asked, describe_rule
 from evenhand.rules.events import AttributeKey, Event, Groups
 from evenhand.rules.receipt import Contrast, Receipt
 from evenhand.rules.sql import to_sql
@@ -56,8 +58,8 @@ class LinearForm:
     columns: dict[AttributeKey, FloatArray]
 
 
-@dataclass(frozen=True)
-class Rule:
+@dataclass(frozen=True, repr=False)
+class Rule(Displayed):
     """A fair decision rule: frozen, readable, portable.
 
     Most rules come from :func:`evenhand.learn_rule`; :meth:`from_criterion` makes one by hand.
@@ -126,6 +128,13 @@ class Rule:
         scores.read_costs(self.costs)
         if self.tolerance is not None:
             check_tolerance(self.tolerance)
+
+    def __repr__(self) -> str:
+        z = ", ".join(f"{term.z:.4g}" for term in self.terms)
+        return f"<Rule: {asked(self)}, z = [{z}], labels {self.classes[0]!r} and {self.classes[1]!r}>"
+
+    def _describe(self) -> Description:
+        return describe_rule(self)
 
     @classmethod
     def from_criterion(
