@@ -51,14 +51,15 @@ class Figure:
         What it shows.
     """
 
-    def __init__(self, chart: Any, title: str, *, width: int = 480, height: int = 300) -> None:
+    def __init__(self, chart: Any, title: str, *, width: int = 480, height: int = 300, left: int = 2) -> None:
         self.chart = chart
         self.title = title
         self._size = {"width": width, "height": height}
+        self._left = left
 
     def svg(self) -> str:
         """Return the figure as SVG."""
-        return str(_coloured(to_svg(self.chart, self.title, **self._size), _FILE))
+        return str(_coloured(to_svg(self.chart, self.title, left=self._left, **self._size), _FILE))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the chart as Vega-Lite, with colours for a light page."""
@@ -95,7 +96,7 @@ class Figure:
 
     def _repr_html_(self) -> str:
         colours = ";".join(f"--{name}:{value}" for name, value in _NOTEBOOK.items())
-        svg = to_svg(self.chart, self.title, **self._size)
+        svg = to_svg(self.chart, self.title, left=self._left, **self._size)
         return f'<figure style="{colours};margin:.5em 0;color:inherit">{svg}</figure>'
 
 
@@ -108,13 +109,16 @@ def _coloured(value: Any, colours: Mapping[str, str]) -> Any:
     return [_coloured(item, colours) for item in value] if isinstance(value, list) else value
 
 
-def to_svg(chart: Any, title: str, *, width: int, height: int) -> str:
-    """Return a chart as SVG with a title, that fits the width of what is around it."""
+def to_svg(chart: Any, title: str, *, width: int, height: int, left: int = 2) -> str:
+    """Return a chart as SVG with a title, that fits the width of what is around it.
+
+    ``left`` is spare room for long names on the left: the reader's font may be wider than the one that was measured.
+    """
     import vl_convert
 
     specification = (
         chart.properties(width=width, height=height, background="transparent")
-        .configure(font=FONT, padding=2)
+        .configure(font=FONT, padding={"left": left, "right": 2, "top": 2, "bottom": 2})
         .configure_view(stroke=None)
         .configure_mark(aria=False)
         .configure_axis(
@@ -143,8 +147,14 @@ def to_svg(chart: Any, title: str, *, width: int, height: int) -> str:
         svg,
     )
     svg = svg.replace('<svg role="img"', f'<svg role="img" aria-label={quoteattr(title)}', 1)
-    svg = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number.group()):.2f}".rstrip("0").rstrip("."), svg)
-    return _own_ids(svg, title)
+    return _own_ids(re.sub(r"<[^>]+>", lambda tag: _DECIMALS.sub(_shorter, tag.group()), svg), title)
+
+
+_DECIMALS = re.compile(r"\d+\.\d{3,}")
+
+
+def _shorter(number: re.Match[str]) -> str:
+    return f"{float(number.group()):.2f}".rstrip("0").rstrip(".")
 
 
 def _own_ids(svg: str, title: str) -> str:
@@ -159,7 +169,7 @@ def _opening(title: str) -> Any:
         width = found.group(1).split()[2]
         return (
             f'<svg role="img" xmlns="http://www.w3.org/2000/svg" viewBox="{found.group(1)}" '
-            f'style="max-width:{width}px"><title>{escape(title)}</title>'
+            f'style="max-width:{width}px;overflow:visible"><title>{escape(title)}</title>'
         )
 
     return write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,4 +35,4 @@ def make_frame(columns: Mapping[str, Sequence[Any]], library: str | None, known:
     if chosen is None or importlib.util.find_spec(chosen) is None:
         raise MissingExtraError("A frame", chosen or "pandas", "all")
     data = {name: list(values) for name, values in columns.items()}
-    return nw.from_dict(data, backend=nw.Implementation.from_string(chosen)).to_native()
+    return nw.from_dict(data, backend=importlib.import_module(chosen)).to_native()

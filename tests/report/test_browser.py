@@ -138,3 +138,73 @@ def test_charts_have_a_name_for_those_who_do_not_see_them(browser, page):
     names = browser.run("return [...document.querySelectorAll('svg')].map(n => [n.getAttribute('role'), n.ariaLabel])")
     assert all(role == "img" and name for role, name in names)
     assert browser.run("return document.querySelectorAll('table:not(:has(th))').length") == 0
+
+
+OVERFLOW = """
+var wide = document.documentElement.clientWidth, found = [];
+document.querySelectorAll("body *").forEach(function (node) {
+  if (node.closest(".scroll") && !node.classList.contains("scroll")) { return; }
+  if (node.closest("svg") && node.tagName !== "svg") { return; }
+  var box = node.getBoundingClientRect();
+  if (box.width && (box.right > wide + 1 || box.left < -1)) { found.push(node.outerHTML.slice(0, 100)); }
+});
+return [document.documentElement.scrollWidth - wide, found.slice(0, 5)];
+"""
+PARTED = """
+var parted = [];
+document.querySelectorAll("h2, h3, h4, caption").forEach(function (node) {
+  var next = node.tagName === "CAPTION" ? node.parentElement.querySelector("tr") : node.nextElementSibling;
+  if (!next || !node.getClientRects().length || !next.getClientRects().length) { return; }
+  if (Math.abs(node.getClientRects()[0].left - next.getClientRects()[0].left) > 300) { parted.push(node.textContent); }
+});
+return [parted, document.querySelectorAll("h2").length];
+"""
+PAGES = """
+var style = document.createElement("style");
+style.textContent = "html,body{margin:0} body{columns:640px auto;column-gap:60px;column-fill:auto;height:900px}"
+  + " main,header,footer{max-width:none;padding:0}";
+document.head.appendChild(style);
+document.querySelectorAll("details").forEach(function (node) { node.open = true; });
+"""
+
+
+@pytest.mark.parametrize("width", [360, 480, 640, 800, 1100, 1600])
+def test_nothing_overflows_at_any_width(browser, page, two_attributes_page, width):
+    for path in (page, two_attributes_page):
+        browser.open(path, width=width)
+        browser.run("document.querySelectorAll('details').forEach(n => { n.open = true; })")
+        assert browser.run(OVERFLOW) == [0, []]
+
+
+def test_on_paper_nothing_overflows_and_no_heading_is_parted_from_what_it_heads(browser, page, two_attributes_page):
+    for path in (page, two_attributes_page):
+        browser.open(path, width=700)
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        assert browser.run(OVERFLOW) == [0, []]
+        browser.run(PAGES)
+        parted, headings = browser.run(PARTED)
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        assert headings > 7
+        assert parted == []
+
+
+def test_a_printed_page_says_at_which_tolerance_and_what_was_asked(browser, page, summary):
+    browser.open(page)
+    assert not browser.driver.find_element("css selector", ".printed").is_displayed()
+    browser.run(MOVE % 0)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    text = browser.text(".printed")
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    first = summary["steps"][0]["step_tolerance"]
+    assert f"at a tolerance of {100 * first:.3g} points" in text
+    assert "Equalized odds" in text
+    assert f"up to {100 * summary['tolerance']:.3g} in 100" in text
+
+
+def test_every_line_of_the_contents_leads_somewhere(browser, page):
+    browser.open(page)
+    links = browser.run("return [...document.querySelectorAll('nav a')].map(n => n.getAttribute('href').slice(1))")
+    titles = browser.run("return [...document.querySelectorAll('nav a')].map(n => n.textContent)")
+    headings = browser.run("return [...document.querySelectorAll('section[id] > h2')].map(n => n.textContent)")
+    assert titles == headings
+    assert browser.run(f"return {links}.every(id => document.getElementById(id))")

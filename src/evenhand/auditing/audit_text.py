@@ -81,7 +81,7 @@ def draw_gaps(found: Audit) -> Figure:
     )
     ticks = plain.mark_tick(thickness=2, size=20).encode(x="tolerance:Q", color=alt.value("var(--ink)"))
     title = f"Gaps with {100 * found.confidence:g}% intervals, and what is allowed"
-    return Figure(whiskers + points + ticks, title, height=40 + 32 * len(rows))
+    return Figure(whiskers + points + ticks, title, height=32 * len(rows), left=60)
 
 
 def _laid_out(table: Table) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from evenhand.display import Description, Table
@@ -89,21 +90,24 @@ def draw_receipt(receipt: Receipt) -> Figure:
     """Return how the model's probability becomes the decision, comparison by comparison."""
     alt = altair("Receipt.plot")
     threshold = receipt.probability - receipt.margin / receipt.slope
-    rows: list[dict[str, Any]] = [{"what": "the model", "from": 0.0, "to": 100 * receipt.probability, "kind": "total"}]
+    reached = list(itertools.accumulate([receipt.probability, *(a / receipt.slope for a in receipt.terms.values())]))
+    ends = [threshold, *reached]
+    low, high = 100 * min(ends) - 5, 100 * max(ends) + 5
     at = receipt.probability
+    rows: list[dict[str, Any]] = [{"what": "the model", "from": low, "to": 100 * at, "kind": "total"}]
     for name, amount in receipt.terms.items():
         after = at + amount / receipt.slope
         kind = "raises" if after >= at else "lowers"
         rows.append({"what": short_name(name), "from": 100 * at, "to": 100 * after, "kind": kind})
         at = after
-    rows.append({"what": "together", "from": 0.0, "to": 100 * at, "kind": "total"})
+    rows.append({"what": "together", "from": low, "to": 100 * at, "kind": "total"})
     order = [row["what"] for row in rows]
     colours = alt.Scale(domain=["total", "raises", "lowers"], range=["var(--edge)", "var(--g0)", "var(--g1)"])
     bars = (
         alt.Chart(alt.InlineData(rows))
         .mark_bar(height=16)
         .encode(
-            x=alt.X("from:Q", title="probability, %"),
+            x=alt.X("from:Q", title="probability, %", scale=alt.Scale(domain=[low, high], nice=False)),
             x2="to:Q",
             y=alt.Y("what:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
             color=alt.Color("kind:N", scale=colours, legend=None),
@@ -111,4 +115,4 @@ def draw_receipt(receipt: Receipt) -> Figure:
     )
     line = alt.Chart(alt.InlineData([{"x": 100 * threshold}])).mark_rule(color="var(--ink)", strokeDash=[4, 4])
     title = f"Why {receipt.decision}: above the dashed line a decision is positive"
-    return Figure(bars + line.encode(x="x:Q"), title, height=34 * len(rows))
+    return Figure(bars + line.encode(x="x:Q"), title, height=34 * len(rows), left=60)
