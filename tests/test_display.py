@@ -30,9 +30,7 @@ def held():
     fair.fit(data.X, data.y, sensitive_features={"sex": names})
     watch = eh.Watch("dp", 0.1, 0.95)
     watch.update(fair.predict(data.X), names)
-    mixture = eh.learn_rule(
-        data.y, names, data.p_y, data.p_joint[:, :, ::-1], criterion="eo", tolerance=0.0, randomize=True
-    )
+    mixture = eh.learn_rule(data.y, names, data.p_y, data.p_joint, criterion="eo", tolerance=0.0, randomize=True)
     receipt = next(receipt for receipt in fair.explain(data.X) if receipt.flipped)
     return {
         "FairClassifier": fair,

@@ -65,15 +65,15 @@ def check_joint(
     groups: Groups,
     classes: tuple[Hashable, Hashable],
 ) -> None:
-    """Raise where a criterion needs the probabilities of label and group together, and only those of groups are given."""
+    """Raise where a criterion needs the probabilities of label and group together, and those of groups are given."""
     labelled = {event.attribute for event in write_out(criterion, groups).events if event.label is not None}
     for name, entry in found.items():
         if name in labelled and not entry.joint:
             cells = [f"{label},{group}" for label in classes for group in group_texts(groups[name])]
             wanted = " ".join(f"--joint-score '{cell}=COLUMN'" for cell in cells[:4])
             raise InputError(
-                f"This criterion compares rates among rows of one label: for {str(name)!r} it needs the probabilities of"
-                f" label and group together. Instead of --group-score give {wanted}"
+                f"This criterion compares rates among rows of one label: for {str(name)!r} it needs the probabilities"
+                f" of label and group together. Instead of --group-score give {wanted}"
                 f"{' and so on' if len(cells) > 4 else ''}; one of them may be left out."
             )
 
