@@ -6,6 +6,7 @@ file they are those of a light page.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -45,25 +46,28 @@ class Figure:
 
     Attributes
     ----------
-    chart : altair.Chart
-        The chart itself. In a notebook with a network it is interactive.
     title : str
         What it shows.
     """
 
     def __init__(self, chart: Any, title: str, *, width: int = 480, height: int = 300, left: int = 2) -> None:
-        self.chart = chart
+        self._chart = chart
         self.title = title
         self._size = {"width": width, "height": height}
         self._left = left
 
+    @property
+    def chart(self) -> Any:
+        """The Altair chart, with colours for a light page. In a notebook with a network it is interactive."""
+        return altair("Figure.chart").Chart.from_dict(self.to_dict())
+
     def svg(self) -> str:
         """Return the figure as SVG."""
-        return str(_coloured(to_svg(self.chart, self.title, left=self._left, **self._size), _FILE))
+        return str(_coloured(to_svg(self._chart, self.title, left=self._left, **self._size), _FILE))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the chart as Vega-Lite, with colours for a light page."""
-        plain = self.chart.properties(title=self.title, **self._size).to_dict()
+        plain = self._chart.properties(title=self.title, **self._size).to_dict()
         found: dict[str, Any] = _coloured(plain, _FILE)
         return found
 
@@ -88,7 +92,7 @@ class Figure:
         elif target.suffix.lower() == ".html":
             write_text(target, vl_convert.vegalite_to_html(self.to_dict(), bundle=True))
         else:
-            write_text(target, self.chart.properties(title=self.title, **self._size).to_json())
+            write_text(target, json.dumps(self.to_dict(), indent=2))
         return target
 
     def __repr__(self) -> str:
@@ -96,7 +100,7 @@ class Figure:
 
     def _repr_html_(self) -> str:
         colours = ";".join(f"--{name}:{value}" for name, value in _NOTEBOOK.items())
-        svg = to_svg(self.chart, self.title, left=self._left, **self._size)
+        svg = to_svg(self._chart, self.title, left=self._left, **self._size)
         return f'<figure style="{colours};margin:.5em 0;color:inherit">{svg}</figure>'
 
 
