@@ -152,10 +152,15 @@ return [document.documentElement.scrollWidth - wide, found.slice(0, 5)];
 """
 PARTED = """
 var parted = [];
+function apart(a, b) { return Math.abs(a.getClientRects()[0].left - b.getClientRects()[0].left) > 300; }
 document.querySelectorAll("h2, h3, h4, caption").forEach(function (node) {
   var next = node.tagName === "CAPTION" ? node.parentElement.querySelector("tr") : node.nextElementSibling;
   if (!next || !node.getClientRects().length || !next.getClientRects().length) { return; }
-  if (Math.abs(node.getClientRects()[0].left - next.getClientRects()[0].left) > 300) { parted.push(node.textContent); }
+  if (next.tagName === "P" && next.nextElementSibling && next.nextElementSibling.querySelector("tr, svg")) {
+    var last = next.nextElementSibling.querySelector("tr, svg");
+    if (last.getClientRects().length && apart(node, last)) { parted.push(node.textContent); }
+  }
+  if (apart(node, next)) { parted.push(node.textContent); }
 });
 return [parted, document.querySelectorAll("h2").length];
 """
@@ -164,7 +169,7 @@ var style = document.createElement("style");
 style.textContent = "html,body{margin:0} body{columns:640px auto;column-gap:60px;column-fill:auto;height:900px}"
   + " main,header,footer{max-width:none;padding:0}";
 document.head.appendChild(style);
-document.querySelectorAll("details").forEach(function (node) { node.open = true; });
+window.dispatchEvent(new Event("beforeprint"));
 """
 
 
