@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evenhand.display import WIDTH, Description, Table
 from evenhand.figures import Figure, altair
+from evenhand.inputs import joined
 from evenhand.text import columns_of, short_name, table_text
 
 if TYPE_CHECKING:
@@ -37,6 +38,28 @@ def lines(found: Audit) -> Iterable[str]:
         for text in advice(verdicts):
             width = WIDTH - (columns_of(text) - len(text))
             yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+        for verdict in verdicts:
+            yield from _strata(verdict)
+
+
+def _strata(verdict: Verdict) -> Iterable[str]:
+    """Return a verdict's strata, line by line, and which were left out."""
+    if verdict.strata:
+        yield from _laid_out(stratum_table(verdict))
+    if verdict.left_out:
+        listed = ", ".join(f"{short_name(name)} ({rows:,} rows)" for name, rows in verdict.left_out.items())
+        text = f"left out, with too few rows to compare: {listed}"
+        yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
+def stratum_table(verdict: Verdict) -> Table:
+    """Return a verdict's strata as a table."""
+    names = _names(each.stratum for each in verdict.strata)
+    rows = tuple(
+        (f"  {name}", f"{each.rows:,}", _shown(each.gap), each.outcome)
+        for name, each in zip(names, verdict.strata, strict=True)
+    )
+    return Table((f"{verdict.criterion} in each", "rows", "gap", "verdict"), rows, names=4)
 
 
 def describe_audit(found: Audit) -> Description:
@@ -47,6 +70,7 @@ def describe_audit(found: Audit) -> Description:
         verdicts = [verdict for verdict in found.verdicts if verdict.attribute == name]
         caption = "Verdicts" if name is None else f"Verdicts on {name}"
         parts += [replace(verdict_table(verdicts), caption=caption), *advice(verdicts)]
+        parts += [stratum_table(verdict) for verdict in verdicts if verdict.strata]
     for attribute in found.attributes:
         parts.append(replace(group_table(attribute), caption=attribute.name))
         parts.append(f"Four-fifths ratio, lowest to highest selection rate: {_shown(attribute.selection_ratio)}")
@@ -113,7 +137,7 @@ def advice(verdicts: Sequence[Verdict]) -> Iterable[str]:
 
 
 def _advice(shortage: Shortage) -> str:
-    where = "all rows" if shortage.group is None else f"the group {short_name(shortage.group)}"
+    where = "all rows" if shortage.group is None else f"the group {short_name(joined(shortage.group))}"
     label = "" if shortage.label is None else f" with a {('negative', 'positive')[shortage.label]} label"
     if shortage.cell_needed is None and shortage.cell_rows == 0:
         return f"{where}{label} has no rows"

@@ -124,6 +124,9 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
                 f"{after['outcome']} (at most {after['tolerance']:g})",
             ]
         )
+        for first, second in zip(before["strata"], after["strata"], strict=True):
+            inside = f"  {short_name(second['stratum'])}, {second['rows']:,} rows"
+            rows.append([inside, shown(first["gap"]), shown(second["gap"]), second["outcome"]])
     for before, after in zip(base["ratios"], step["ratios"], strict=True):
         name = f"four-fifths ratio, {short_name(after['attribute'])}"
         rows.append([name, shown(before["ratio"]), shown(after["ratio"]), ""])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evenhand.auditing.audit import audit_groups
 from evenhand.inputs import Attribute, cross_attributes, group_texts
 from evenhand.rows import Rows
-from evenhand.rules.events import Intersection, display_names
+from evenhand.rules.events import Intersection, Stratified, display_names
 
 MOST_PAIRS = 3
 
@@ -22,7 +22,7 @@ def crossings(rows: Rows) -> list[tuple[str, Attribute]]:
     plain = [name for name in rows.attributes if isinstance(name, str)]
     pairs = [Intersection(*pair) for pair in itertools.combinations(plain, 2)]
     wanted = [pair for pair in pairs if pair not in rows.attributes][:MOST_PAIRS]
-    shown = display_names([*rows.attributes, *wanted])
+    shown = display_names([*(name for name in rows.attributes if not isinstance(name, Stratified)), *wanted])
     return [(shown[pair], cross_attributes(rows.attributes, pair)) for pair in wanted]
 
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from evenhand.display import Description, Displayed
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.estimator.classifier import FairClassifier
+from evenhand.estimator.sample import strata_columns
 from evenhand.inputs import SensitiveFeatures
 from evenhand.report.render import render_html, write_report
 from evenhand.report.sentences import headline, in_short
@@ -111,6 +112,7 @@ def report_of(
         held_out=held_out,
         sample_weight=sample_weight,
         missing=fair.missing,
+        strata=strata_columns(X, rule.strata) if rule.strata else None,
         title=title,
         provenance=provenance,
     )

@@ -157,6 +157,7 @@ def frontier(
     groups: Any = None,
     priors: Any = None,
     missing: Missing = "raise",
+    strata: SensitiveFeatures | None = None,
     random_state: Seed = None,
 ) -> Frontier:
     """Return the best rule at each tolerance, all from one search.
@@ -197,6 +198,7 @@ def frontier(
         groups=groups,
         missing=missing,
         counted=options.counts,
+        strata=strata,
     )
     curve = frontier_of(rows, options, tolerances)
     return dataclasses.replace(curve, library=library_of(sensitive_features, y, p_y, p_group))

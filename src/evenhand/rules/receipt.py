@@ -49,7 +49,7 @@ class Receipt(Displayed):
     margin : float
         What speaks for a positive decision before fairness: 2 p - 1 without costs.
     terms : dict
-        What each constraint adds to the margin: -z_k g_k(x).
+        What each constraint adds to the margin: -z_k g_k(x); within strata, those of the row's own.
     fair_margin : float
         Their sum; the decision is positive iff it is above 0.
     bias_scores : tuple of float
