@@ -23,7 +23,8 @@ from evenhand.cli import main
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 FIT = ["--label", "hired", "--pos-label", "yes", "--sensitive", "sex"]
-DECIDED = "Decided 180,000 rows. They are in decided.parquet, with the columns decision, fair_margin, flipped, bias_score_1.\n"
+ADDED = "decision, fair_margin, flipped, bias_score_1"
+DECIDED = f"Decided 180,000 rows. They are in decided.parquet, with the columns {ADDED}.\n"
 
 
 def evenhand(*arguments, cwd, env=None):

@@ -363,7 +363,7 @@ class Rule(Displayed):
         bias = scores.bias_scores(margins, contrasts)
         amounts = -contrasts * self.z
         slope = sum(self.costs)
-        compared = tuple(self._compared())
+        compared = tuple(self._term_contrasts())
         spoken = (contrasts != 0.0) | ~terms_inside(self)
         probabilities = read_probabilities(p_y, "p_y")
         return [
@@ -383,7 +383,7 @@ class Rule(Displayed):
             for i in range(len(margins))
         ]
 
-    def _compared(self) -> Iterator[tuple[Contrast, float] | None]:
+    def _term_contrasts(self) -> Iterator[tuple[Contrast, float] | None]:
         """Yield what each term compares, and the sign of its weight, for receipts."""
         for term in self.terms:
             contrast = Contrast.of(term.coefficients, self.events)
