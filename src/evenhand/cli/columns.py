@@ -74,6 +74,8 @@ def check_joint(
     classes: tuple[Hashable, Hashable],
 ) -> None:
     """Raise where a criterion needs the probabilities of label and group together, and those of groups are given."""
+    if criterion.strata:
+        return  # Which events there are is known only with the strata; learning checks them.
     labelled = {event.attribute for event in write_out(criterion, groups).events if event.label is not None}
     for name, entry in found.items():
         if name in labelled and not entry.joint:
