@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evenhand.report.numbers import interval, percent, points, tolerance_text, words
+from evenhand.rules.objective import ACCURACY
 
 MOST_GROUPS = 4
 MEANINGS = {
@@ -17,12 +18,13 @@ MEANINGS = {
     "predictive_equality": "among people with a negative label, positive decisions are equally frequent in every group",
     "equalized_odds": "positive decisions are equally frequent in every group, both among people with a"
     " positive label and among people with a negative one",
+    "predictive_parity": "among people with a positive decision, positive labels are equally frequent in every group",
     "accuracy_parity": "decisions are right equally often in every group",
 }
 PROOFS = {
-    "optimal": "On the rows it was learnt from, no rule in this family within the tolerance is more accurate:"
+    "optimal": "On the rows it was learnt from, no rule in this family within the tolerance is {better}:"
     " this was proven.",
-    "gap": "On the rows it was learnt from, a rule in this family could be more accurate by at most {} points:"
+    "gap": "On the rows it was learnt from, a rule in this family could be {better} by at most {size} points:"
     " this was proven.",
     "found": "It was found by a search that proves nothing about better rules.",
     "unchanged": "The model meets the tolerance as it is, and is left alone: no decision changes.",
@@ -187,8 +189,13 @@ def proof(learned: Mapping[str, Any] | None) -> str:
     """Return what the search proved about a rule."""
     if learned is None:
         return ""
-    text = PROOFS.get(learned["status"], "")
-    return text.format(points(learned["upper_bound"] - learned["utility"], 2)) if learned["status"] == "gap" else text
+    better = "more accurate" if learned["objective"] == ACCURACY else f"better in {learned['objective']}"
+    bound = learned["upper_bound"]
+    size = "" if bound is None else points(bound - learned["utility"], 2)
+    text = PROOFS.get(learned["status"], "").format(better=better, size=size)
+    if learned["objective"] != ACCURACY:
+        text = f"Its {learned['objective']} is {learned['utility']:.4f} on the rows it was learnt from. {text}"
+    return text
 
 
 def price(base: Mapping[str, Any], step: Mapping[str, Any]) -> str:

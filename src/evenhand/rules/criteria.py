@@ -20,9 +20,10 @@ from evenhand.rules.parities import (
     EqualizedOdds,
     EqualOpportunity,
     PredictiveEquality,
+    PredictiveParity,
     SelectionRatio,
 )
-from evenhand.rules.rate_bounds import LinearConstraint, MaximumRate, MinimumRate, SelectionBudget
+from evenhand.rules.rate_bounds import LinearConstraint, MaximumRate, MinimaxRate, MinimumRate, SelectionBudget
 
 __all__ = [
     "NAMES",
@@ -35,8 +36,10 @@ __all__ = [
     "Intersection",
     "LinearConstraint",
     "MaximumRate",
+    "MinimaxRate",
     "MinimumRate",
     "PredictiveEquality",
+    "PredictiveParity",
     "SelectionBudget",
     "SelectionRatio",
     "check_tolerance",
@@ -57,6 +60,8 @@ NAMES: dict[str, type[Criterion]] = {
     "false_positive_rate_parity": PredictiveEquality,
     "accuracy_parity": AccuracyParity,
     "ap": AccuracyParity,
+    "predictive_parity": PredictiveParity,
+    "pp": PredictiveParity,
 }
 _TYPES: dict[str, type[Criterion]] = {
     cls.__name__: cls
@@ -68,8 +73,10 @@ _TYPES: dict[str, type[Criterion]] = {
         EqualizedOdds,
         LinearConstraint,
         MaximumRate,
+        MinimaxRate,
         MinimumRate,
         PredictiveEquality,
+        PredictiveParity,
         SelectionBudget,
         SelectionRatio,
     )
