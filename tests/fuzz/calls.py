@@ -95,6 +95,7 @@ EXEMPT = {
         f"evenhand.search.Problem{method}": "what learn_rule makes of what it has checked"
         for method in (
             "",
+            ".counted",
             ".decide",
             ".evaluate",
             ".excess",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -15,6 +16,7 @@ from evenhand.inputs import FloatArray
 from evenhand.search.kernels import ladder
 
 FEASIBILITY_SLACK: float = ladder.FEASIBILITY_SLACK
+MOST_REMEMBERED = 1024
 
 Status = Literal["optimal", "gap", "found", "plug-in", "unchanged"]
 Stopped = Literal["work", "nodes", "time"]
@@ -59,6 +61,7 @@ class Problem:
     weight: FloatArray | None = None
     decider: Callable[[FloatArray], NDArray[np.bool_]] | None = None
     divisor: tuple[float, float] | None = None
+    _counted: dict[bytes, tuple[float, FloatArray]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("margin", "contrasts", "gain", "effects"):
@@ -136,11 +139,12 @@ class Problem:
         """
         if not z.any():
             return True
-        terms = self.contrasts * z
-        size = np.maximum(np.abs(self.margin), np.abs(terms).max(axis=1))
-        crossed = np.abs(self.contrasts).max(axis=1) > 1e-15 * np.abs(self.margin)
-        clear = np.abs(self.margin - terms.sum(axis=1)) > ladder.RESOLUTION * size
-        return bool((clear | ~crossed).all())
+        terms = np.ascontiguousarray((self.contrasts * z).T)
+        largest = np.abs(self.margin)
+        size = largest_of([largest, *np.abs(terms)])
+        close = np.flatnonzero(~(np.abs(self.margin - sum(terms)) > ladder.RESOLUTION * size))
+        crossed = largest_of(list(np.abs(self.contrasts[close]).T)) > 1e-15 * largest[close]
+        return not bool(crossed.any())
 
     def evaluate(self, decisions: NDArray[np.bool_]) -> tuple[float, FloatArray]:
         """Return the utility and the constraints' values of some decisions, recomputed from the rows."""
@@ -149,6 +153,16 @@ class Problem:
             assert self.weight is not None
             utility /= self.divisor[0] + self.divisor[1] * float(self.weight[decisions].sum())
         return utility, self.effects[decisions].sum(axis=0)
+
+    def counted(self, z: FloatArray) -> tuple[float, FloatArray]:
+        """Return the utility and the constraints' values of the rule z; rules counted before are remembered."""
+        key = z.tobytes()
+        found = self._counted.get(key)
+        if found is None:
+            if len(self._counted) >= MOST_REMEMBERED:
+                self._counted.clear()
+            found = self._counted[key] = self.evaluate(self.decide(z))
+        return found[0], found[1].copy()
 
     def excess(self, values: FloatArray, step: int = 0) -> float:
         """Return by how much the values miss the bounds of a step; 0 when they meet them."""
@@ -265,6 +279,11 @@ def typical_size(values: FloatArray) -> float:
     return float(np.median(sizes)) if sizes.size else 1.0
 
 
+def largest_of(columns: Sequence[FloatArray]) -> FloatArray:
+    """Return the largest number of each row, given as columns: faster than a reduction over short rows."""
+    return functools.reduce(np.maximum, columns)
+
+
 class Search(Protocol):
     """Anything that answers a problem, with one result for each step of its bounds."""
 
@@ -284,7 +303,7 @@ def conclude(
     seconds: float = 0.0,
 ) -> Solution:
     """Return the solution that z is: its numbers recomputed from its decisions, its status from its bound."""
-    utility, values = problem.evaluate(problem.decide(z))
+    utility, values = problem.counted(z)
     if upper_bound <= utility + problem.resolution:
         upper_bound = utility
     if status is None:
