@@ -42,7 +42,7 @@ def pictures():
         row=alt.Row("rate:N", title=None, header=alt.Header(labelAngle=0))
     )
     rates = rates.resolve_scale(x="independent")
-    return {"adult-rates": rates, "adult-frontier": fair.frontier().plot().properties(title="")}
+    return {"adult-rates": rates, "adult-frontier": fair.frontier().plot().chart.properties(title="")}
 
 
 if __name__ == "__main__":

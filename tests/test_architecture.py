@@ -14,7 +14,20 @@ SOURCE = ROOT / "src" / "evenhand"
 # Each row may import from itself and from the rows before it, as in the table of ARCHITECTURE.md.
 ROWS = [
     ["_version"],
-    ["errors", "text", "versions", "arguments", "files", "progress", "_compiled", "_compat"],
+    [
+        "errors",
+        "text",
+        "display",
+        "versions",
+        "arguments",
+        "files",
+        "figures",
+        "frames",
+        "hooks",
+        "progress",
+        "_compiled",
+        "_compat",
+    ],
     ["inputs"],
     [
         "rules.events",

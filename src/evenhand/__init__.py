@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from evenhand import hooks
 from evenhand._version import __version__
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ _HOMES = {
     "frontier": "rules.frontier",
     "learn_rule": "rules.learn",
 }
+hooks.provide("FairClassifier.report", "evenhand.report.result:report_of")
 _MODULES = ("datasets", "io", "metrics", "search")
 
 __all__ = [

@@ -37,7 +37,13 @@ def validated(fit: Method) -> Method:
         try:
             return checked(*args, **kwargs)
         except InvalidParameterError as error:
-            raise InputError(str(error)) from None
+            hint = ""
+            if "'fit' and 'predict_proba'" in str(error):
+                hint = (
+                    " A model that gives no probabilities has them when it is wrapped:"
+                    " sklearn.calibration.CalibratedClassifierCV(model)."
+                )
+            raise InputError(f"{error}{hint}") from None
 
     return cast(Method, run)
 

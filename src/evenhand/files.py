@@ -178,6 +178,12 @@ def write_text(path: AnyPath, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+def write_bytes(path: AnyPath, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with whole_or_nothing(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def check_outputs(
     outputs: Mapping[str, AnyPath | None],
     inputs: Mapping[str, AnyPath | Sequence[AnyPath] | None],

@@ -27,6 +27,7 @@ GroupProbabilities = ArrayLike | IntoDataFrame | Mapping[Any, Any]
 DEFAULT_ATTRIBUTE = "group"
 MOST_GROUPS = 200
 MANY_GROUPS = 20
+MOST_NAMES = 10
 IGNORE_MISSING = "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates"
 DROP_MISSING = "drop them, or give them a group of their own"
 EDGE_SLACK = 1e-6
@@ -215,6 +216,18 @@ def _factorize_sortable(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDAr
     return tuple(distinct.tolist()), codes
 
 
+def _check_not_names(given: Any, n_rows: int) -> None:
+    """Raise where names of columns are given instead of the columns."""
+    names = [given] if isinstance(given, str) else given
+    short = isinstance(names, list) and 0 < len(names) <= MOST_NAMES and 10 * len(names) <= n_rows
+    if isinstance(given, str) or (short and all(isinstance(name, str) for name in names)):
+        raise InputError(
+            f"sensitive_features needs each row's group, {n_rows} in all; got {shown(given)}. If that names columns of"
+            f" X, pass the columns themselves, as in X[{shown(given)}], or make the classifier with"
+            f" FairClassifier(..., sensitive_columns={shown(given)})."
+        )
+
+
 def read_sensitive(
     sensitive_features: SensitiveFeatures | None,
     n_rows: int,
@@ -242,6 +255,7 @@ def read_sensitive(
         Whether a column may have more values than groups that can be compared with each other.
     """
     check_choice(missing, "missing", ("raise", "ignore"))
+    _check_not_names(sensitive_features, n_rows)
     columns = named_columns(sensitive_features)
     attributes: dict[AttributeKey, Attribute] = {}
     for name, column in columns.items():

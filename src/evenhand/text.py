@@ -42,11 +42,30 @@ def short_name(value: object) -> str:
     text = printable(value)
     if not text.strip():
         text = ascii(text)
-    return text if len(text) <= LONGEST_NAME else f"{text[:28]}...{text[-9:]}"
+    if columns_of(text) <= LONGEST_NAME:
+        return text
+    return f"{_first(text, 28)}...{_first(text[::-1], 9)[::-1]}"
 
 
-def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1, indent: str = "") -> str:
+def _first(text: str, columns: int) -> str:
+    """Return the beginning of a text that fits into so many columns of a terminal."""
+    length = min(len(text), columns)
+    while columns_of(text[:length]) > columns:
+        length -= 1
+    return text[:length]
+
+
+def table_text(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    names: int = 1,
+    indent: str = "",
+    width: int | None = None,
+) -> str:
     """Return rows as aligned text: the first columns, which hold names, to the left, and the others to the right.
+
+    Where ``width`` is given and a table is wider, further columns follow below, under the names of the rows again.
 
     Examples
     --------
@@ -55,16 +74,37 @@ def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: in
     group  rate
     F       0.1
     M      0.25
+    >>> print(table_text(["group", "rate", "accuracy"], [["F", "0.1", "0.9"]], width=12))
+    group  rate
+    F       0.1
+    <BLANKLINE>
+    group  accuracy
+    F           0.9
     """
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = []
-    for row in (heads, *rows):
-        cells = [
-            cell.ljust(width) if at < names else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(indent + "  ".join(cells).rstrip())
-    return "\n".join(lines)
+    columns = [list(column) for column in zip(heads, *rows, strict=True)]
+    widths = [max(map(columns_of, column)) for column in columns]
+    blocks: list[list[int]] = [[0]]
+    for at in range(1, len(columns)):
+        line = len(indent) + sum(widths[place] + 2 for place in blocks[-1]) + widths[at]
+        if width is not None and line > width and len(blocks[-1]) > 1:
+            blocks.append([0])
+        blocks[-1].append(at)
+    texts = []
+    for block in blocks:
+        padded = [[_padded(cell, widths[at], left=at < names) for cell in columns[at]] for at in block]
+        texts.append("\n".join(indent + "  ".join(cells).rstrip() for cells in zip(*padded, strict=True)))
+    return "\n\n".join(texts)
+
+
+def columns_of(text: str) -> int:
+    """Return the number of columns that a terminal gives to a text."""
+    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
+    return len(text) + wide - sum(unicodedata.combining(sign) > 0 for sign in text)
+
+
+def _padded(cell: str, width: int, *, left: bool) -> str:
+    space = " " * (width - columns_of(cell))
+    return cell + space if left else space + cell
 
 
 def _is_shown(sign: str) -> bool:

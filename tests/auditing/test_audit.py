@@ -25,6 +25,7 @@ from evenhand.rules.criteria import (
 )
 from evenhand.rules.events import Intersection
 from evenhand.statistics import intervals
+from evenhand.text import columns_of
 
 CRITERIA = [
     "demographic_parity",
@@ -388,6 +389,7 @@ def test_hostile_group_names_neither_break_the_table_nor_the_json():
     text = str(found)
     table = text.split("\n\n")[1].splitlines()
     assert len(table) == 2 + len(HOSTILE) + 1
+    assert max(map(len, text.splitlines())) <= 80
     assert all(sign == "\n" or sign.isprintable() for sign in text)
     assert len({line.split("  ")[1] for line in table[2:-1]}) == len(HOSTILE)
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -417,16 +419,29 @@ EXPECTED = [
     "accuracy 1.000 (0.963 to 1.000)",
     "",
     "group",
-    "  group  rows  negative  positive  selection rate     true positive rate  false positive rate  accuracy",
-    "  F      50    25        25        0.500 0.366-0.634  1.000 0.867-1.000   0.000 0.000-0.133    1.000 0.929-1.000",
-    "  M      50    25        25        0.500 0.366-0.634  1.000 0.867-1.000   0.000 0.000-0.133    1.000 0.929-1.000",
-    "  selection ratio, lowest to highest: 1.000 (0.677 to 1.000)",
+    "  group  rows  negative  positive     selection rate  true positive rate",
+    "  F        50        25        25  0.500 0.366-0.634   1.000 0.867-1.000",
+    "  M        50        25        25  0.500 0.366-0.634   1.000 0.867-1.000",
+    "",
+    "  group  false positive rate           accuracy",
+    "  F        0.000 0.000-0.133  1.000 0.929-1.000",
+    "  M        0.000 0.000-0.133  1.000 0.929-1.000",
+    "  four-fifths ratio, lowest to highest selection rate: 1.000 (0.677 to 1.000)",
     "",
     "verdicts on group",
     "  criterion           gap                     at most  verdict",
     "  demographic_parity  0.000 (0.000 to 0.189)  0.05     insufficient evidence",
-    "  demographic_parity: about 1,530 rows of this mix would settle it (the group F: 765, now 50)",
+    "  demographic_parity: about 1,530 rows of this mix would settle it (the group F:",
+    "    765, now 50)",
 ]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_table_fits_a_terminal_of_80_columns(labelled):
+    y, scores, groups = population(400, groups=("a", "a group whose name is as long as names may be", "漢字" * 15))
+    text = str(audit(y if labelled else None, scores, {"a": groups, "an attribute with quite a name": groups[::-1]}))
+    assert max(map(columns_of, text.splitlines())) <= 80
+    assert "false positive rate" in text or not labelled
 
 
 def test_the_same_input_gives_the_same_bytes_and_no_warning():

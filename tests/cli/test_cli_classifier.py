@@ -23,6 +23,8 @@ from evenhand.cli import main
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 FIT = ["--label", "hired", "--pos-label", "yes", "--sensitive", "sex"]
+ADDED = "decision, fair_margin, flipped, bias_score_1"
+DECIDED = f"Decided 180,000 rows. They are in decided.parquet, with the columns {ADDED}.\n"
 
 
 def evenhand(*arguments, cwd, env=None):
@@ -241,7 +243,7 @@ def test_a_terminal_shows_progress_and_colour_and_a_pipe_neither(place, scored):
     assert "deciding" in shown
     assert "180000/180000" in shown
     piped = evenhand("apply", *scored, cwd=place)
-    assert (piped.returncode, piped.stdout, piped.stderr) == (0, "", "")
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, DECIDED, "")
     audit = ["audit", "scored.parquet", "--label", "y", "--score", "p", "--sensitive", "sex", "--criterion", "dp"]
     code, shown = in_terminal(audit, place)
     assert code == 1

@@ -86,3 +86,21 @@ def browser():
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
     yield Browser(driver)
     driver.quit()
+
+
+@pytest.fixture(scope="session")
+def two_attributes_page(tmp_path_factory):
+    """A report on two attributes, with long names."""
+    generator = np.random.default_rng(0)
+    n, long = 1500, "A group whose name nobody would abbreviate"
+    x = generator.normal(size=(n, 2))
+    sensitive = {
+        "sex": np.where(x[:, 0] + generator.normal(size=n) > 0, "Male", "Female"),
+        "country of origin, as in the passport": np.where(x[:, 1] > 0.5, long, "B"),
+    }
+    p = 1.0 / (1.0 + np.exp(-x.sum(axis=1)))
+    y = np.where(generator.random(n) < p, ">50K", "<=50K")
+    summary = summarize(y, sensitive, p, pos_label=">50K", provenance={"command": "evenhand audit " + "x" * 200})
+    path = tmp_path_factory.mktemp("report") / "two.html"
+    path.write_text(render_html(summary), encoding="utf-8")
+    return path

@@ -37,9 +37,14 @@ def shown(estimate):
     return f"{100 * estimate['value']:.1f}"
 
 
+TOLERANCE = '[data-slot="tolerance"]:not(.printed *)'
+
+
 def numbers_on_page(browser):
-    slots = ("accuracy", "gap", "gap-interval", "flipped", "tolerance")
-    return {slot: browser.text(f'[data-slot="{slot}"]') for slot in slots}
+    slots = ("accuracy", "gap", "gap-interval", "flipped")
+    return {slot: browser.text(f'[data-slot="{slot}"]') for slot in slots} | {
+        "tolerance": browser.text(f"#groups {TOLERANCE}")
+    }
 
 
 def test_the_slider_moves_every_number(browser, page, summary):
@@ -54,7 +59,7 @@ def test_the_slider_moves_every_number(browser, page, summary):
         assert found["gap-interval"] == f"{100 * gap['lower']:.1f} to {100 * gap['upper']:.1f}"
         assert found["flipped"] == f"{step['flipped']:,}"
         assert found["tolerance"] == f"{100 * step['step_tolerance']:.3g}"
-        assert set(browser.texts('[data-slot="tolerance"]')) == {found["tolerance"]}
+        assert set(browser.texts(TOLERANCE)) == {found["tolerance"]}
         for group, state in enumerate(step["groups"]):
             assert browser.text(f'[data-slot="true_positive_rate-{group}"]') == shown(state["true_positive_rate"]) + "%"
         for place, flips in enumerate(step["flips"]):
@@ -73,14 +78,14 @@ def test_the_slider_answers_to_the_keyboard_and_points_to_the_mouse(browser, pag
     from selenium.webdriver.common.keys import Keys
 
     browser.open(page)
-    before = browser.text('[data-slot="tolerance"]')
+    before = browser.text(TOLERANCE)
     slider = browser.driver.find_element("id", "tolerance")
     slider.send_keys(Keys.ARROW_LEFT)
-    assert browser.text('[data-slot="tolerance"]') != before
+    assert browser.text(TOLERANCE) != before
     assert "percentage points" in slider.get_attribute("aria-valuetext")
     browser.run("document.querySelector('.step_a_marks [data-step=\"0\"]').dispatchEvent(new Event('click'))")
     first = f"{100 * summary['steps'][0]['step_tolerance']:.3g}"
-    assert browser.text('[data-slot="tolerance"]') == first
+    assert browser.text(TOLERANCE) == first
 
 
 def test_without_javascript_everything_is_there_for_the_chosen_rule(browser, page, summary):
@@ -93,7 +98,7 @@ def test_without_javascript_everything_is_there_for_the_chosen_rule(browser, pag
     assert len(browser.texts(".receipts:not([hidden]) h4")) == len(step["receipts"])
     headings = browser.texts("h2")
     assert headings[0].startswith("Before and after")
-    assert headings[-1] == "Before you rely on it"
+    assert headings[-2:] == ["Before you rely on it", "Glossary"]
 
 
 def test_a_group_named_script_is_text(browser, page):
@@ -133,3 +138,78 @@ def test_charts_have_a_name_for_those_who_do_not_see_them(browser, page):
     names = browser.run("return [...document.querySelectorAll('svg')].map(n => [n.getAttribute('role'), n.ariaLabel])")
     assert all(role == "img" and name for role, name in names)
     assert browser.run("return document.querySelectorAll('table:not(:has(th))').length") == 0
+
+
+OVERFLOW = """
+var wide = document.documentElement.clientWidth, found = [];
+document.querySelectorAll("body *").forEach(function (node) {
+  if (node.closest(".scroll") && !node.classList.contains("scroll")) { return; }
+  if (node.closest("svg") && node.tagName !== "svg") { return; }
+  var box = node.getBoundingClientRect();
+  if (box.width && (box.right > wide + 1 || box.left < -1)) { found.push(node.outerHTML.slice(0, 100)); }
+});
+return [document.documentElement.scrollWidth - wide, found.slice(0, 5)];
+"""
+PARTED = """
+var parted = [];
+function apart(a, b) { return Math.abs(a.getClientRects()[0].left - b.getClientRects()[0].left) > 300; }
+document.querySelectorAll("h2, h3, h4, caption").forEach(function (node) {
+  var next = node.tagName === "CAPTION" ? node.parentElement.querySelector("tr") : node.nextElementSibling;
+  if (!next || !node.getClientRects().length || !next.getClientRects().length) { return; }
+  if (next.tagName === "P" && next.nextElementSibling && next.nextElementSibling.querySelector("tr, svg")) {
+    var last = next.nextElementSibling.querySelector("tr, svg");
+    if (last.getClientRects().length && apart(node, last)) { parted.push(node.textContent); }
+  }
+  if (apart(node, next)) { parted.push(node.textContent); }
+});
+return [parted, document.querySelectorAll("h2").length];
+"""
+PAGES = """
+var style = document.createElement("style");
+style.textContent = "html,body{margin:0} body{columns:640px auto;column-gap:60px;column-fill:auto;height:900px}"
+  + " main,header,footer{max-width:none;padding:0}";
+document.head.appendChild(style);
+window.dispatchEvent(new Event("beforeprint"));
+"""
+
+
+@pytest.mark.parametrize("width", [360, 480, 640, 800, 1100, 1600])
+def test_nothing_overflows_at_any_width(browser, page, two_attributes_page, width):
+    for path in (page, two_attributes_page):
+        browser.open(path, width=width)
+        browser.run("document.querySelectorAll('details').forEach(n => { n.open = true; })")
+        assert browser.run(OVERFLOW) == [0, []]
+
+
+def test_on_paper_nothing_overflows_and_no_heading_is_parted_from_what_it_heads(browser, page, two_attributes_page):
+    for path in (page, two_attributes_page):
+        browser.open(path, width=700)
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        assert browser.run(OVERFLOW) == [0, []]
+        browser.run(PAGES)
+        parted, headings = browser.run(PARTED)
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        assert headings >= 7
+        assert parted == []
+
+
+def test_a_printed_page_says_at_which_tolerance_and_what_was_asked(browser, page, summary):
+    browser.open(page)
+    assert not browser.driver.find_element("css selector", ".printed").is_displayed()
+    browser.run(MOVE % 0)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    text = browser.text(".printed")
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    first = summary["steps"][0]["step_tolerance"]
+    assert f"at a tolerance of {100 * first:.3g} points" in text
+    assert "Equalized odds" in text
+    assert f"up to {100 * summary['tolerance']:.3g} in 100" in text
+
+
+def test_every_line_of_the_contents_leads_somewhere(browser, page):
+    browser.open(page)
+    links = browser.run("return [...document.querySelectorAll('nav a')].map(n => n.getAttribute('href').slice(1))")
+    titles = browser.run("return [...document.querySelectorAll('nav a')].map(n => n.textContent)")
+    headings = browser.run("return [...document.querySelectorAll('section[id] > h2')].map(n => n.textContent)")
+    assert titles == headings
+    assert browser.run(f"return {links}.every(id => document.getElementById(id))")

@@ -24,7 +24,9 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         for name, value in attrs:
-            if name in ("src", "href", "xlink:href", "action") and not (value or "").startswith(("#", "data:,")):
+            if name in ("src", "href", "xlink:href", "action") and not (value or "").startswith(
+                ("#", "data:,", "data:text/csv;")
+            ):
                 self.loads.append(value)
             if name.startswith("on"):
                 self.handlers.append(value)

@@ -466,8 +466,8 @@ def test_a_frontier_may_have_one_sided_bounds_beside_the_one_that_moves():
 
 def test_a_frontier_can_be_drawn():
     data = eh.datasets.make_zafar(800, random_state=0)
-    chart = eh.frontier(data.y, data.group, data.p_y, data.p_group).plot()
-    assert chart.to_dict()["title"] == "The price of fairness"
+    figure = eh.frontier(data.y, data.group, data.p_y, data.p_group).plot()
+    assert figure.to_dict()["title"] == "The price of fairness"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import functools
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, overload
 
 import numpy as np
@@ -34,6 +34,7 @@ from evenhand.auditing.findings import (
 from evenhand.auditing.standards import Standard, StandardAudit, audit_by_standard
 from evenhand.auditing.tally import RATES, BoolArray, read_decided, tabulate
 from evenhand.errors import InputError
+from evenhand.frames import library_of
 from evenhand.inputs import (
     Attribute,
     FloatArray,
@@ -228,9 +229,10 @@ def audit(
         sample_weight=None if sample_weight is None else read_weights(sample_weight, len(decided)),
         strata=read_strata(strata, () if judged is None else judged.strata, len(decided)),
     )
-    return audit_rows(
+    found = audit_rows(
         rows, decided, criterion=judged, tolerance=tolerance, confidence=confidence, random_state=random_state
     )
+    return replace(found, library=library_of(sensitive_features, y, decisions_or_scores))
 
 
 def audit_rows(
@@ -270,6 +272,12 @@ def audit_rows(
         attributes=tuple(_audit_attribute(cell, shown[name], settings) for name, cell in plain.items()),
         verdicts=verdicts,
     )
+
+
+def audit_groups(rows: Rows, decided: BoolArray, attribute: Attribute, confidence: float) -> tuple[GroupAudit, ...]:
+    """Return the counts and rates of an attribute's groups, without gaps and verdicts."""
+    cells = _Cells.count(attribute, positive=rows.positive, decided=decided, weights=rows.sample_weight)
+    return _groups_of(cells, confidence, labelled=rows.positive is not None)
 
 
 def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
@@ -347,8 +355,8 @@ def _estimates(successes: FloatArray, trials: FloatArray, confidence: float) -> 
     )
 
 
-def _group_audits(cells: _Cells, settings: _Settings) -> tuple[GroupAudit, ...]:
-    groups, confidence, labelled = cells.attribute.groups, settings.confidence, settings.labelled
+def _groups_of(cells: _Cells, confidence: float, *, labelled: bool) -> tuple[GroupAudit, ...]:
+    groups = cells.attribute.groups
     nothing = [None] * len(groups)
     columns = (
         groups,
@@ -374,7 +382,7 @@ def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> Attribute
     return AttributeAudit(
         name=name,
         unknown_rows=int((attribute.codes < 0).sum()),
-        groups=_group_audits(cells, settings),
+        groups=_groups_of(cells, confidence, labelled=labelled),
         gaps=gaps,
         pairs=tuple(
             pair
@@ -536,7 +544,7 @@ def _judge_strata(
         stratum = bound.terms[0][0].stratum
         assert stratum is not None
         inside.setdefault(stratum[1], []).append(bound)
-    audits = _group_audits(cells[key], settings)
+    audits = _groups_of(cells[key], settings.confidence, labelled=settings.labelled)
     for stratum_value, bounds in inside.items():
         members = [each for each in audits if isinstance(each.group, tuple) and each.group[0] == stratum_value]
         groups = tuple(

@@ -7,7 +7,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
-from evenhand.auditing.audit_text import lines
+from evenhand.auditing.audit_text import describe_audit, draw_gaps, lines
+from evenhand.display import Description, Displayed
+from evenhand.figures import Figure
+from evenhand.frames import make_frame
+from evenhand.inputs import joined
 
 Outcome = Literal["pass", "fail", "insufficient evidence"]
 
@@ -110,7 +114,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(Displayed):
     """What :func:`audit` found. Printed, it is a table.
 
     Attributes
@@ -127,6 +131,8 @@ class Audit:
         The rates and gaps of each attribute.
     verdicts : tuple of Verdict
         One for each criterion and attribute.
+    library : str or None
+        The library of frames that the rows came in, for :meth:`to_frame`.
     """
 
     rows: int
@@ -136,6 +142,7 @@ class Audit:
     accuracy: Estimate | None
     attributes: tuple[AttributeAudit, ...]
     verdicts: tuple[Verdict, ...]
+    library: str | None = field(default=None, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -151,7 +158,42 @@ class Audit:
             Keys as the attributes of the classes of this module. An estimate is ``{"value", "lower",
             "upper"}``; a group that is no text, number or truth value is written as its text.
         """
-        return {each.name: plain(getattr(self, each.name)) for each in fields(self)}
+        return {each.name: plain(getattr(self, each.name)) for each in fields(self) if each.name != "library"}
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the rates as a frame: a line for each attribute, group and rate, with its interval.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"} or None, default=None
+            None is the library of what :func:`evenhand.audit` was given, else one that is installed.
+
+        Examples
+        --------
+        >>> import evenhand as eh
+        >>> found = eh.audit(None, [0, 1, 1, 1], ["F", "F", "M", "M"], criterion="dp")
+        >>> found.to_frame("polars")["value"].to_list()
+        [0.5, 1.0]
+        """
+        rows = [
+            (attribute.name, group.group, rate, group.rows, estimate.value, estimate.lower, estimate.upper)
+            for attribute in self.attributes
+            for group in attribute.groups
+            for rate in ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
+            if (estimate := getattr(group, rate)) is not None
+        ]
+        heads = ("attribute", "group", "rate", "rows", "value", "lower", "upper")
+        columns = dict(zip(heads, (list(column) for column in zip(*rows, strict=True)), strict=True))
+        if len({type(group) for group in columns["group"]}) > 1 or not isinstance(columns["group"][0], _PLAIN):
+            columns["group"] = [joined(group) for group in columns["group"]]
+        return make_frame(columns, library, self.library)
+
+    def plot(self) -> Figure:
+        """Return a figure of every gap with its interval and its tolerance. It shows without a network."""
+        return draw_gaps(self)
+
+    def _describe(self) -> Description:
+        return describe_audit(self)
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
@@ -175,3 +217,6 @@ def plain(value: Any) -> Any:
 def _is_record(value: Any) -> bool:
     """Tell whether a value is a record of this package; a group may be of any class."""
     return is_dataclass(value) and type(value).__module__.startswith(__package__)
+
+
+_PLAIN = (bool, int, float, str)

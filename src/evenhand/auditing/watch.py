@@ -17,7 +17,8 @@ from evenhand.auditing.audit import criterion_name
 from evenhand.auditing.findings import Estimate
 from evenhand.auditing.watch_counts import BLOCKS, Counts, read_batch, read_ids, read_late_labels
 from evenhand.auditing.watch_findings import Moment, State, WatchedGap, WatchedVerdict
-from evenhand.auditing.watch_text import lines
+from evenhand.auditing.watch_text import describe_watch, lines
+from evenhand.display import Description, Displayed
 from evenhand.errors import InputError
 from evenhand.files import local_path, write_text
 from evenhand.inputs import FloatArray, Missing, SensitiveFeatures, read_members
@@ -32,7 +33,7 @@ MOST_MOMENTS = 256
 MOST_CHANGES = 1000
 
 
-class Watch:
+class Watch(Displayed):
     """Watch decisions as they are made, and say whether a criterion holds, at every moment.
 
     An audit's interval is for one look. A watch may be looked at after every row, and be stopped when it says
@@ -316,6 +317,9 @@ class Watch:
         return "\n".join(lines(self))
 
     __repr__ = __str__
+
+    def _describe(self) -> Description:
+        return describe_watch(self)
 
     def _empty(self) -> Self:
         options = {name: getattr(self, name) for name in ("window", "groups", "pos_label", "missing")}

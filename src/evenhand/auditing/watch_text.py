@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from evenhand.display import Description, Table
 from evenhand.text import short_name, table_text
 
 if TYPE_CHECKING:
@@ -39,15 +40,29 @@ def lines(watch: Watch) -> Iterable[str]:
     yield f"Watch of {watch.rows:,} rows, confidence {watch.confidence:.4g} at all moments"
     waits = f"; {watch.waiting:,} rows wait for their label" if watch.waiting else ""
     yield f"{watch.state} since row {watch.since:,}{waits}"
+    if watch.verdicts:
+        table = verdict_table(watch)
+        yield from table_text(table.heads, table.rows, names=table.names).splitlines()
+
+
+def describe_watch(watch: Watch) -> Description:
+    """Return the state of a watch and its verdicts."""
+    waits = [f"{watch.waiting:,} rows wait for their label."] if watch.waiting else []
+    level = f"Confidence {watch.confidence:.4g} at all moments together."
+    tables = [verdict_table(watch)] if watch.verdicts else []
+    return Description(f"Watch of {watch.rows:,} rows", [watch.state, headline(watch), *waits, level, *tables])
+
+
+def verdict_table(watch: Watch) -> Table:
+    """Return the verdicts of a watch as a table."""
     rows = []
     for v in watch.verdicts:
         where = "" if v.attribute is None else short_name(v.attribute)
         window = [] if watch.window is None else ["" if v.window is None else _shown(v.window)]
-        rows.append([v.criterion, where, _shown(v.since_start), *window, f"{v.tolerance:g}", v.state, f"{v.since:,}"])
-    if rows:
-        recent = [] if watch.window is None else [f"gap, last {watch.window:,} rows"]
-        heads = ["criterion", "attribute", "gap since the start", *recent, "at most", "state", "since row"]
-        yield from table_text(heads, rows, names=2).splitlines()
+        rows.append((v.criterion, where, _shown(v.since_start), *window, f"{v.tolerance:g}", v.state, f"{v.since:,}"))
+    recent = [] if watch.window is None else [f"gap, last {watch.window:,} rows"]
+    heads = ("criterion", "attribute", "gap since the start", *recent, "at most", "state", "since row")
+    return Table(heads, tuple(rows), names=2)
 
 
 def _excess(verdict: WatchedVerdict) -> tuple[float, float]:

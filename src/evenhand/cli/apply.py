@@ -88,6 +88,7 @@ def apply(
 
         given = {"score": score, "group_score": group_score or [], "joint_score": joint_score or []}
         apply_by_engine(engine, learned, file, output, key=key, prefix=prefix, keep=keep, **given)  # type: ignore[arg-type]
+        out.say(f"The decided table is in {output}")
         return PASS
     kind = tables.format_of(output)
     named = which_columns(learned, tables.open_table(file).names, score, group_score or [], joint_score or [])

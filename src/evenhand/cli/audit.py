@@ -109,6 +109,7 @@ def audit(
         decided = judged = tables.values_of(table, decision)
         if y is None and pos_label is not None:
             positive = tables.value_from_text(pos_label, set(judged.tolist()), f"the column {decision!r}")
+    labels = y, positive
     if y is not None and score is not None:
         y, positive = y == positive, True
     if standard is not None:
@@ -146,7 +147,8 @@ def audit(
 
         source = output.provenance(file)
         title = f"Audit of {file.name}"
-        summary = summarize(y, groups, judged, threshold=threshold, title=title, provenance=source, **options)
+        options["pos_label"] = labels[1]
+        summary = summarize(labels[0], groups, judged, threshold=threshold, title=title, provenance=source, **options)
         write_report(summary, report)
         if not json:
             output.say(f"\nThe report is in {report}")

@@ -26,6 +26,7 @@ from evenhand.rows import Rows, needed_attributes, with_group_probabilities
 from evenhand.rules.criteria import Criterion
 from evenhand.rules.events import AttributeKey, Groups, Stratified, display_names
 from evenhand.rules.strata import read_strata
+from evenhand.rules.system import write_out
 
 if TYPE_CHECKING:
     from evenhand.rules.mixture import Mixture
@@ -58,12 +59,34 @@ def read_scores(
     needed = needed_attributes(criterion, rows.groups)
     names = tables.open_table(path).names
     found = match_columns(columns.group_score, columns.joint_score, needed, rows.classes, names)
+    check_joint(criterion, found, needed, rows.classes)
     listed = [name for entry in found.values() for name in entry.named()]
     probabilities = tables.read_table(path, listed) if listed else table
     read = {name: tables.numbers_of(probabilities, name) for name in listed}
     stacked = {name: entry.stack(read, name) for name, entry in found.items()}
     used = remember(columns.score, {name: (entry.joint, entry.columns) for name, entry in found.items()})
     return with_group_probabilities(rows, stacked, criterion), used
+
+
+def check_joint(
+    criterion: Criterion,
+    found: Mapping[AttributeKey, GroupColumns],
+    groups: Groups,
+    classes: tuple[Hashable, Hashable],
+) -> None:
+    """Raise where a criterion needs the probabilities of label and group together, and those of groups are given."""
+    if criterion.strata:
+        return  # Which events there are is known only with the strata; learning checks them.
+    labelled = {event.attribute for event in write_out(criterion, groups).events if event.label is not None}
+    for name, entry in found.items():
+        if name in labelled and not entry.joint:
+            cells = [f"{label},{group}" for label in classes for group in group_texts(groups[name])]
+            wanted = " ".join(f"--joint-score '{cell}=COLUMN'" for cell in cells[:4])
+            raise InputError(
+                f"This criterion compares rates among rows of one label: for {str(name)!r} it needs the probabilities"
+                f" of label and group together. Instead of --group-score give {wanted}"
+                f"{' and so on' if len(cells) > 4 else ''}; one of them may be left out."
+            )
 
 
 def positive_label(values: Sequence[Hashable], given: str | None, column: str) -> Hashable:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from evenhand import tables
 from evenhand.cli import output as out
 from evenhand.engines.deciding import Decider
+from evenhand.text import short_name
 
 AHEAD = 3
 
@@ -28,10 +29,14 @@ def write_decided(
     source = tables.open_table(file, columns=columns, numbers=numbers, verbatim=verbatim)
     source.check_columns(source.names if decider.keep else needed)
     schema = decider.schema(source.schema)
+    rows = 0
     with tables.write_batches(output, schema) as writer, out.progress("deciding", source.rows) as advance:
         for batch in decided_ahead(decider, source.batches(), schema):
             writer.write(pa.Table.from_batches([batch]))
+            rows += batch.num_rows
             advance(batch.num_rows)
+    added = [name for name in schema.names if name not in source.schema.names]
+    out.say(f"Decided {rows:,} rows. They are in {output}, with the columns {', '.join(map(short_name, added))}.")
 
 
 def decided_ahead(decider: Decider, batches: Iterator[Any], schema: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evenhand import tables
-from evenhand.cli.columns import cells_of, match_columns, positive_label, which_columns
+from evenhand.cli.columns import cells_of, check_joint, match_columns, positive_label, which_columns
 from evenhand.engines.learning import check_plain
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, require
@@ -58,6 +58,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
     classes = (negative[0], positive)
     needed = needed_attributes(criterion, groups)
     found = match_columns(columns.group_score, columns.joint_score, needed, classes, source.names)
+    check_joint(criterion, found, needed, classes)
     rule: Rule = engine.learn_rule(
         data,
         y=columns.label,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from evenhand.engines.deciding import Probabilities
     from evenhand.rules.mixture import DrawnReceipt, Mixture
-    from evenhand.rules.rule import Receipt, Rule
+    from evenhand.rules.receipt import Receipt
+    from evenhand.rules.rule import Rule
 
 MOST_ROWS = 1000
 
@@ -53,8 +55,6 @@ def explain(
     as_json
         Print JSON instead of words.
     """
-    import dataclasses
-
     from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
@@ -83,7 +83,7 @@ def explain(
         table = table.take(_checked_rows(at, table.num_rows))
     receipts = _receipts(learned, named.probabilities(table), None if key is None else tables.values_of(table, key))
     if as_json:
-        out.say_json([dataclasses.asdict(receipt) for receipt in receipts])
+        out.say_json([_plain(receipt) for receipt in receipts])
         return PASS
     numbers = at if at and row.suffix.lower() != ".json" else range(len(receipts))
     for number, receipt in zip(numbers, receipts, strict=True):
@@ -98,6 +98,13 @@ def _receipts(rule: Rule | Mixture, probabilities: Probabilities, key: Any) -> S
     if isinstance(rule, Mixture):
         return rule.explain(*probabilities, key=key)
     return rule.explain(*probabilities)
+
+
+def _plain(receipt: Receipt | DrawnReceipt) -> dict[str, Any]:
+    known = dataclasses.asdict(receipt)
+    found = {name: known[name] for name in known if name not in ("slope", "contrasts")}
+    words = getattr(receipt, "words", None)
+    return found if words is None else {**found, "words": words}
 
 
 def _checked_rows(at: list[int] | None, rows: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,19 +92,16 @@ class Learned:
             out.say(f"The model card is in {card}")
         return harm is None
 
-    def _curve_with_rule(self, curve: Frontier) -> Frontier:
-        """Return the trade-off with the very rule that is saved at its tolerance."""
-        assert not isinstance(self.rule, Mixture)
-        points = (replace(p, rule=self.rule) if p.tolerance == self.tolerance else p for p in curve.points)
-        return replace(curve, points=tuple(points))
-
     def _summary(self) -> dict[str, Any]:
         source: dict[str, Any] = {**out.provenance(self.test or self.file)}
         if self.test is not None:
             source["learnt from"] = f"{self.file.name}, {self.rows:,} rows"
+        shown: Rule | Mixture | Frontier = self.rule
+        if self.curve is not None and not isinstance(self.rule, Mixture):
+            shown = self.curve.with_rule(self.tolerance, self.rule)
         return summarize_rows(
             self.judged,
-            self.rule if self.curve is None else self._curve_with_rule(self.curve),
+            shown,
             tolerance=self.tolerance,
             held_out=self.test is not None,
             title=f"Fair decisions for {(self.test or self.file).name}",
@@ -145,6 +142,9 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
         for first, second in zip(before["strata"], after["strata"], strict=True):
             inside = f"  {short_name(second['stratum'])}, {second['rows']:,} rows"
             rows.append([inside, shown(first["gap"]), shown(second["gap"]), second["outcome"]])
+    for before, after in zip(base["ratios"], step["ratios"], strict=True):
+        name = f"four-fifths ratio, {short_name(after['attribute'])}"
+        rows.append([name, shown(before["ratio"]), shown(after["ratio"]), ""])
     for before, after in zip(base["groups"], step["groups"], strict=True):
         for rate in ("selection_rate", "true_positive_rate", "false_positive_rate"):
             name = f"{rate.replace('_', ' ')}, {short_name(after['attribute'])}={short_name(after['group'])}"

@@ -68,6 +68,7 @@ def train(
         costs=options.costs,
         pos_label=rows.classes[1],
         random_state=options.random_state,
+        verbose=1,
     )
     fair.fit(found.matrix(table), rows.y, sensitive_features=rows.sensitive_features, sample_weight=rows.sample_weight)
     origin = {"columns": found.to_dict(), "data": {"name": file.name, "sha256": tables.sha256_of(file)}}

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from evenhand._compat import HasMethods, Interval, RealNotInt, StrOptions, routing_enabled, validated
 from evenhand.arguments import Seed
+from evenhand.display import Description
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.estimator import crossfit
 from evenhand.estimator.auxiliary import certain, choose_auxiliaries, needed_targets
@@ -518,6 +519,19 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         elif self.auxiliary is not None and not self._joint:
             models["auxiliary"] = self.auxiliary
         return models
+
+    def _repr_html_inner(self) -> str:
+        diagram: str = super()._repr_html_inner()
+        if not hasattr(self, "rule_"):
+            return diagram
+        rule = self.rule_
+        asked = f"{type(rule.criterion).__name__} to within {self.tolerance:g}, on {len(self.held_out_):,} rows"
+        result = "" if rule.solution is None else f" {rule.solution.sentence}"
+        return diagram + Description(f"Fair rule: {asked}.{result}").html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from evenhand.display import Description, Displayed, Table
 from evenhand.estimator.auxiliary import Target
 from evenhand.inputs import FloatArray
 from evenhand.rules.events import AttributeKey
@@ -79,8 +80,8 @@ class Separation:
         return f"the groups of {self.attribute!r}{among}"
 
 
-@dataclass(frozen=True)
-class Diagnostics:
+@dataclass(frozen=True, repr=False)
+class Diagnostics(Displayed):
     """What the probabilities are worth, on rows that their models did not see.
 
     Attributes
@@ -115,23 +116,30 @@ class Diagnostics:
             " tolerance, or, where that is allowed, sensitive_at_predict=True. See diagnostics_."
         )
 
-    def __str__(self) -> str:
-        cells = [[*map(short_name, (c.attribute, c.group, c.label)), str(c.rows)] for c in self.cells]
+    def _tables(self) -> tuple[Table, Table]:
+        cells = [(*map(short_name, (c.attribute, c.group, c.label)), str(c.rows)) for c in self.cells]
         classes = [
-            [*map(short_name, (c.model, c.name)), *(f"{v:.3f}" for v in (c.share, c.auc, c.brier, c.calibration_error))]
+            (*map(short_name, (c.model, c.name)), *(f"{v:.3f}" for v in (c.share, c.auc, c.brier, c.calibration_error)))
             for c in self.classes
         ]
-        return "\n".join(
-            [
-                f"{self.rows} rows",
-                "",
-                table_text(["attribute", "group", "label", "rows"], cells, names=3),
-                "",
-                table_text(["model", "class", "share", "AUC", "Brier", "ECE"], classes, names=2),
-                "",
-                *(f"AUC {s.auc:.3f} between {s}{' (weak)' if s.weak else ''}" for s in self.separations),
-            ]
+        return (
+            Table(("attribute", "group", "label", "rows"), tuple(cells), names=3),
+            Table(("model", "class", "share", "AUC", "Brier", "ECE"), tuple(classes), names=2),
         )
+
+    def _separated(self) -> list[str]:
+        return [f"AUC {s.auc:.3f} between {s}{' (weak)' if s.weak else ''}" for s in self.separations]
+
+    def __str__(self) -> str:
+        tables = [table_text(table.heads, table.rows, names=table.names) for table in self._tables()]
+        return "\n".join([f"{self.rows} rows", "", tables[0], "", tables[1], "", *self._separated()])
+
+    def __repr__(self) -> str:
+        weak = f", {len(self.weaknesses)} weak separations" if self.weaknesses else ""
+        return f"<Diagnostics: {self.rows:,} rows, {len(self.classes)} classes{weak}>"
+
+    def _describe(self) -> Description:
+        return Description(f"Diagnostics of {self.rows:,} rows", [*self._tables(), *self._separated()])
 
 
 def diagnose(

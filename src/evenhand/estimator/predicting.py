@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,12 +16,17 @@ from evenhand.estimator.auxiliary import known_groups
 from evenhand.estimator.crossfit import Models, class_probabilities
 from evenhand.estimator.heldout import HeldOut
 from evenhand.estimator.sample import SensitiveColumns, accuracy_of, check_not_lazy, strata_columns
+from evenhand.hooks import answer
 from evenhand.inputs import FloatArray, SensitiveFeatures
 from evenhand.plausibility import check_same_index
 from evenhand.rules.events import AttributeKey
 from evenhand.rules.mixture import DrawnReceipt, Mixture
-from evenhand.rules.rule import Receipt, Rule
+from evenhand.rules.receipt import Receipt
+from evenhand.rules.rule import Rule
 from evenhand.rules.rule_strata import with_strata
+
+if TYPE_CHECKING:
+    from evenhand.report import Report
 
 
 class Predictions:
@@ -130,6 +137,79 @@ class Predictions:
         positive = self._margin(X, asked, key) > 0.0
         return accuracy_of(y, positive, self.rule_.classes, sample_weight)
 
+    def report(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        sensitive_features: SensitiveFeatures | None = None,
+        path: str | os.PathLike[str] | None = None,
+        sample_weight: ArrayLike | None = None,
+        held_out: bool = True,
+        title: str = "Fairness report",
+        confidence: float = 0.95,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Report:
+        """Judge the classifier on rows and write the report, in one call.
+
+        A warning says so where a gap on held-out rows is wider than that of the model alone.
+
+        Parameters
+        ----------
+        X, y
+            The rows and their labels.
+        sensitive_features : array, Series, frame or dict of columns, default=None
+            Each row's group; ``None`` reads the ``sensitive_columns`` of X.
+        path : path or None, default=None
+            Where the HTML file goes; ``None`` writes none.
+        sample_weight : array of shape (n,), default=None
+            The weights of the rows.
+        held_out : bool, default=True
+            Whether these rows took part neither in training nor in learning the rule.
+        title : str, default="Fairness report"
+            The heading.
+        confidence : float, default=0.95
+            The level of the intervals.
+        provenance : mapping, default=None
+            Where the rows come from, shown as it is.
+
+        Returns
+        -------
+        evenhand.report.Report
+            Displayed, a summary; ``html()``, ``json()`` and ``write(path)`` give all of it.
+
+        Examples
+        --------
+        >>> import evenhand as eh
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> data, new = (eh.datasets.make_zafar(1500, random_state=seed) for seed in (0, 1))
+        >>> fair = eh.FairClassifier(LogisticRegression(), tolerance=0.2, random_state=0)
+        >>> found = fair.fit(data.X, data.y, sensitive_features=data.group).report(
+        ...     new.X, new.y, sensitive_features=new.group)
+        >>> found.harm is None, found.html().startswith("<!DOCTYPE html>")
+        (True, True)
+        """
+        check_is_fitted(self, "rule_")
+        found: Report = answer("FairClassifier.report")(
+            self,
+            X,
+            y,
+            sensitive_features,
+            path,
+            sample_weight=sample_weight,
+            held_out=held_out,
+            title=title,
+            confidence=confidence,
+            provenance=provenance,
+        )
+        return found
+
+    def groups_of(self, X: Any, sensitive_features: SensitiveFeatures | None = None) -> SensitiveFeatures | None:
+        """Return each row's group: as given, else from the ``sensitive_columns`` of X; None where there are none."""
+        if sensitive_features is None and self._columns is not None:
+            return self._columns.read(X)
+        return sensitive_features
+
     def _margin(self, X: Any, sensitive_features: SensitiveFeatures | None, key: Any) -> FloatArray:
         p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
         if isinstance(self.rule_, Mixture):
@@ -179,8 +259,7 @@ class Predictions:
                     " or make it with sensitive_at_predict=True."
                 )
             return {}
-        if self._columns is not None and sensitive_features is None:
-            sensitive_features = self._columns.read(X)
+        sensitive_features = self.groups_of(X, sensitive_features)
         if sensitive_features is None:
             raise InputError(
                 f"This classifier decides with the sensitive attribute (sensitive_at_predict=True): pass"

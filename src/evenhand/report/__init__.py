@@ -5,12 +5,14 @@
 
 from evenhand.report.card import model_card, rule_card
 from evenhand.report.render import render_html, write_report
+from evenhand.report.result import Report
 from evenhand.report.standards import write_standard
 from evenhand.report.summarize import SCHEMA, summarize
 from evenhand.report.watching import write_watch
 
 __all__ = [
     "SCHEMA",
+    "Report",
     "model_card",
     "render_html",
     "rule_card",

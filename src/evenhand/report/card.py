@@ -191,8 +191,8 @@ def summarize_card(
         ``learned`` (``rows``, ``objective``, ``utility``, ``upper_bound``, ``status``), ``promise`` (what
         confidence= certified, or None), ``mixture`` and ``determinism`` (of the report), ``terms``, ``counts``,
         ``rows``, ``held_out``, ``confidence``, ``before`` and ``after`` (states of the report), ``flips``, ``flipped``,
-        ``quality`` and ``separations`` (of the models), ``caveats``, ``provenance``, ``alternatives`` (of the report, or
-        None).
+        ``quality`` and ``separations`` (of the models), ``caveats``, ``provenance``, ``alternatives`` (of the
+        report, or None).
     """
     step = report["steps"][report["chosen"]]
     diagnostics = None if fair is None else fair.diagnostics_
@@ -428,6 +428,10 @@ def _before_and_after(summary: Mapping[str, Any]) -> str:
         for first, second in zip(old.get("strata", ()), new.get("strata", ()), strict=True):
             inside = f"{name}: {_text(second['stratum'])}, {second['rows']:,} rows"
             rows.append([inside, _estimate(first["gap"]), _estimate(second["gap"]), second["outcome"]])
+    for old, new in zip(before["ratios"], after["ratios"], strict=True):
+        rows.append(
+            [f"four-fifths ratio, {_text(new['attribute'])}", _estimate(old["ratio"]), _estimate(new["ratio"]), ""]
+        )
     for old, new in zip(before["groups"], after["groups"], strict=True):
         for rate in _RATES:
             name = f"{rate.replace('_', ' ')}, {_text(new['attribute'])}={_text(new['group'])}"
@@ -462,7 +466,7 @@ def _provenance(summary: Mapping[str, Any]) -> str:
     lines = []
     for key, value in summary["provenance"].items():
         shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else value
-        lines.append(f"- {_text(key)}: {_text(shown)}")
+        lines.append(f"- {_text(key)}: {_verbatim(shown) if key == 'command' else _text(shown)}")
     return "\n".join(lines)
 
 
@@ -486,6 +490,14 @@ def _text(value: Any) -> str:
     plain = printable(" ".join(str(value).split()))
     escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _verbatim(value: Any) -> str:
+    """Return text as code, sign by sign: between so many backticks that none inside ends it."""
+    plain = printable(" ".join(str(value).split()))
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", plain)), default=0))
+    space = " " if plain.startswith("`") or plain.endswith("`") else ""
+    return f"{fence}{space}{plain}{space}{fence}"
 
 
 def _code(value: Any) -> str:

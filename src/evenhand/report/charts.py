@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
-from evenhand.errors import require
+from evenhand import figures
+from evenhand.report import figure_data
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 COLOURS = tuple(f"var(--g{i})" for i in range(6))
 _MARKS = re.compile(r'<g class="mark-\w+ role-mark ([a-z_]+)_marks"[^>]*>(.*?)</g>', re.DOTALL)
 
 
 def altair() -> Any:
     """Return the package that draws, or say what to install."""
-    return require("The report", "report", "altair", "vl_convert", package="altair and vl-convert-python")
+    return figures.altair("The report")
 
 
 def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | None = None) -> str:
@@ -28,59 +27,9 @@ def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | Non
 
     Layers whose name begins with ``step`` have one mark for each step, in order.
     """
-    import vl_convert
-
-    specification = (
-        chart.properties(width=width, height=height, background="transparent")
-        .configure(font=FONT, padding=2)
-        .configure_view(stroke=None)
-        .configure_mark(aria=False)
-        .configure_axis(
-            labelColor="var(--soft)",
-            titleColor="var(--soft)",
-            gridColor="var(--rule)",
-            domain=False,
-            ticks=False,
-            labelFontSize=12,
-            titleFontSize=12,
-            titleFontWeight="normal",
-            labelPadding=6,
-            titlePadding=8,
-            tickCount=5,
-        )
-        .configure_legend(labelColor="var(--soft)", labelFontSize=12, title=None, orient="top", symbolSize=60)
-    ).to_dict()
-    svg: str = vl_convert.vegalite_to_svg(specification)
-    svg = re.sub(r"<svg [^>]*?viewBox=\"([^\"]*)\">", _opening(title), svg, count=1)
-    svg = svg.replace(' role="graphics-object" aria-roledescription="group mark container"', "")
-    svg = re.sub(
-        r' (?:role="graphics-\w+"|aria-roledescription="[^"]*"|aria-label="[^"]*"|aria-hidden="true")',
-        "",
-        svg,
-    )
-    svg = svg.replace('<svg role="img"', f'<svg role="img" aria-label={quoteattr(title)}', 1)
-    svg = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number.group()):.2f}".rstrip("0").rstrip("."), svg)
-    svg = _own_ids(svg, title)
+    svg = figures.to_svg(chart, title, width=width, height=height)
     counters: dict[str, int] = {}
     return _MARKS.sub(lambda found: _number(found, chosen, counters), svg)
-
-
-def _own_ids(svg: str, title: str) -> str:
-    """Name the clipping paths after the chart: Vega counts them through the life of the process."""
-    place: dict[str, int] = {}
-    stem = re.sub(r"\W+", "-", title.lower())[:40]
-    return re.sub(r"\bclip(\d+)\b(?=[\")])", lambda found: f"{stem}{place.setdefault(found.group(1), len(place))}", svg)
-
-
-def _opening(title: str) -> Any:
-    def write(found: re.Match[str]) -> str:
-        width = found.group(1).split()[2]
-        return (
-            f'<svg role="img" xmlns="http://www.w3.org/2000/svg" viewBox="{found.group(1)}" '
-            f'style="max-width:{width}px"><title>{escape(title)}</title>'
-        )
-
-    return write
 
 
 def _number(found: re.Match[str], chosen: int | None, counters: dict[str, int]) -> str:
@@ -107,7 +56,7 @@ def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     steps, base = summary["steps"], summary["base"]
     rows = []
     for step in steps:
-        gap = step["verdicts"][step["worst"]]["gap"]
+        gap = step["verdicts"][step["largest"]]["gap"]
         rows.append(
             {
                 "t": 100 * step["step_tolerance"],
@@ -297,7 +246,8 @@ def calibration_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     for model in dict.fromkeys(curve["model"] for curve in summary["calibration"]):
         curves = [curve for curve in summary["calibration"] if curve["model"] == model and curve["bins"]]
         if curves:
-            found.append({"svg": _reliability(curves[:7], model), "caption": model})
+            data = figure_data.calibration(curves)
+            found.append({"svg": _reliability(curves[:7], model), "caption": model, "data": data})
     return found
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from evenhand.arguments import check_path, shown
 from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, write_text
-from evenhand.report import charts
+from evenhand.report import charts, figure_data, sentences
+from evenhand.report.numbers import count, interval, number, percent, points, ratio, tolerance_text, words
 from evenhand.report.summarize import SCHEMA
-from evenhand.rules.objective import ACCURACY
 
 KEYS = frozenset(
     {
@@ -51,14 +51,28 @@ RATES = {
     "false_positive_rate": ("False positive rate", "how often, among rows whose label is negative"),
     "accuracy": ("Accuracy", "how often the decision equals the label"),
 }
-MEANINGS = {
-    "demographic_parity": "positive decisions are equally frequent in every group",
-    "equal_opportunity": "among rows with a positive label, positive decisions are equally frequent in every group",
-    "predictive_equality": "among rows with a negative label, positive decisions are equally frequent in every group",
-    "equalized_odds": "positive decisions are equally frequent in every group, both among rows with a"
-    " positive label and among rows with a negative one",
-    "predictive_parity": "among rows with a positive decision, positive labels are equally frequent in every group",
-    "accuracy_parity": "decisions are right equally often in every group",
+CROSSED_RATES = {name: RATES[name][0].lower() for name in list(RATES)[:3]}
+GLOSSARY = {
+    "positive label, positive decision": "The outcome that a decision is about, such as being hired. A decision is"
+    " positive where it gives that outcome; a label is positive where it really occurred.",
+    "group": "People who share a value of a sensitive attribute, such as sex.",
+    "selection rate": "How often a decision is positive.",
+    "true positive rate": "How often a decision is positive among people whose label is positive.",
+    "false positive rate": "How often a decision is positive among people whose label is negative.",
+    "accuracy": "How often a decision equals the label.",
+    "gap": "How far rates are from what a criterion asks: for most criteria the largest difference between two"
+    " groups. Five points are five people in a hundred.",
+    "tolerance": "The largest gap that is allowed.",
+    "interval": "Where the true figure may well lie, given that only so many people were counted.",
+    "verdict": "Pass: the whole interval of the gap is within the tolerance. Fail: all of it is beyond. Insufficient"
+    " evidence: the tolerance is inside the interval, and more rows are needed to tell.",
+    "four-fifths ratio": "The lowest selection rate over the highest. Below 0.80 it is often read as a sign of adverse"
+    " impact.",
+    "fair rule": "What changes some decisions of the model, so that the groups' rates come closer: as few as accuracy"
+    " allows.",
+    "bias score": "How strongly a decision leans towards one group, for how sure the model is.",
+    "held-out rows": "Rows that took part neither in training the models nor in learning the rule.",
+    "calibration": "Whether, among people to whom a model gives 30%, about 30% have the outcome.",
 }
 # Control characters, marks that turn the direction of what follows, and halves of surrogate pairs.
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -95,12 +109,16 @@ def render_html(summary: Mapping[str, Any]) -> str:
         "count": count,
         "number": number,
         "interval": interval,
+        "ratio": ratio,
     }
     environment.globals |= {
         "rates": RATES,
-        "meanings": MEANINGS,
+        "crossed_rates": CROSSED_RATES,
+        "meanings": sentences.MEANINGS,
+        "glossary": GLOSSARY,
         "short_term": charts.short_term,
         "words": words,
+        "largest_gap": largest_gap,
     }
     if not isinstance(summary, Mapping) or not summary.keys() >= KEYS or str(summary["schema"]) != SCHEMA:
         raise InputError(f"summary must be what evenhand.report.summarize returned; got {shown(summary)}.")
@@ -118,10 +136,21 @@ def render_html(summary: Mapping[str, Any]) -> str:
         script=Markup(_part("report.js")),
         steps_json=Markup(_safe_json(steps)) if steps else None,
         frontier=_marked(charts.frontier_charts(clean), Markup) if len(steps) > 1 else [],
+        short=list(sentences.in_short(clean, clean["steps"][clean["chosen"]] if steps else None)),
+        asked=sentences.asked(clean, clean["tolerance"]),
+        data=_addresses(clean),
         bias=None if bias is None else {**bias, "svgs": [Markup(svg) for svg in bias["svgs"]]},
         calibration=_marked(charts.calibration_charts(clean), Markup),
     )
     return str(page)
+
+
+def _addresses(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of each figure, as addresses of CSV files."""
+    found: dict[str, Any] = {"rates": figure_data.rates(summary, RATES), "trade_off": figure_data.trade_off(summary)}
+    if summary["bias"] is not None:
+        found["bias"] = figure_data.bias(summary["bias"], [step["step_tolerance"] for step in summary["steps"]])
+    return found
 
 
 def write_report(summary: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
@@ -154,43 +183,6 @@ def without_control_characters(value: Any) -> Any:
     return [without_control_characters(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def percent(value: float | None) -> str:
-    """Return a share as text: ``84.3%``."""
-    return "no rows" if value is None else f"{100 * value:.1f}%"
-
-
-def points(value: float | None, digits: int = 1) -> str:
-    """Return a difference of shares in percentage points: ``3.2``."""
-    return "unknown" if value is None else f"{100 * value:.{digits}f}"
-
-
-def tolerance_text(value: float) -> str:
-    """Return a tolerance in percentage points with three digits: ``5``, ``0.25``."""
-    return f"{100 * value:.3g}"
-
-
-def count(value: int | None) -> str:
-    """Return a whole number with separators."""
-    return "" if value is None else f"{value:,}"
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with a sign."""
-    return "infinite" if value is None else f"{value:+.{digits}f}".replace("-", "−")
-
-
-def interval(estimate: Mapping[str, float | None] | None, unit: str = "percent") -> str:
-    """Return an interval as text: ``82.9 to 84.4``."""
-    if estimate is None or estimate["lower"] is None or estimate["upper"] is None:
-        return ""
-    return f"{100 * estimate['lower']:.1f} to {100 * estimate['upper']:.1f}"
-
-
-def words(name: str) -> str:
-    """Return a criterion's name in words."""
-    return name.replace("_", " ")
-
-
 def _scales(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return, for each rate, the share at which its strips end."""
     scales = {}
@@ -209,7 +201,8 @@ def _changing(
     state = summary["base"] if step is None else step
     texts = {
         "outcome": _OUTCOMES[state["outcome"]],
-        "sentence": _sentence(summary, step),
+        "sentence": sentences.headline(summary, step),
+        **{f"short-{place}": text for place, text in enumerate(sentences.in_short(summary, step).values())},
         **_verdict_texts(state),
     }
     if step is not None:
@@ -219,10 +212,15 @@ def _changing(
             if group[rate] is not None:
                 texts[f"{rate}-{index}"] = percent(group[rate]["value"])
                 texts[f"{rate}-{index}-interval"] = interval(group[rate])
+    for index, group in enumerate(state["crossed"]):
+        for rate in CROSSED_RATES:
+            if group[rate] is not None:
+                texts[f"crossed-{rate}-{index}"] = percent(group[rate]["value"])
+                texts[f"crossed-{rate}-{index}-interval"] = interval(group[rate])
     return {"text": texts, "place": _places(state, scales, "after"), "outcome": state["outcome"].split()[0]}
 
 
-_OUTCOMES = {"pass": "Pass", "fail": "Fail", "insufficient evidence": "Not enough evidence"}
+_OUTCOMES = {"pass": "Pass", "fail": "Fail", "insufficient evidence": "Insufficient evidence"}
 
 
 def _places(state: Mapping[str, Any], scales: Mapping[str, float], when: str) -> dict[str, list[float]]:
@@ -243,7 +241,7 @@ def _verdict_texts(state: Mapping[str, Any]) -> dict[str, str]:
         texts[f"verdict-{index}-interval"] = interval(verdict["gap"])
         texts[f"verdict-{index}-tolerance"] = tolerance_text(verdict["tolerance"])
         texts[f"verdict-{index}-outcome"] = _OUTCOMES[verdict["outcome"]]
-        texts[f"verdict-{index}-shortage"] = _shortage(verdict["shortage"])
+        texts[f"verdict-{index}-shortage"] = sentences.shortage(verdict["shortage"])
         for place, stratum in enumerate(verdict.get("strata", ())):
             texts[f"verdict-{index}-stratum-{place}-gap"] = points(stratum["gap"]["value"])
             texts[f"verdict-{index}-stratum-{place}-interval"] = interval(stratum["gap"])
@@ -251,98 +249,32 @@ def _verdict_texts(state: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _shortage(shortage: Mapping[str, Any] | None) -> str:
-    if shortage is None:
-        return ""
-    if shortage["cell_needed"] is None:
-        return "The gap is so close to the tolerance that more rows are not expected to settle it."
-    where = "all rows" if shortage["group"] is None else f"the group {shortage['group']}"
-    if shortage["label"] is not None:
-        where += f" with a {('negative', 'positive')[shortage['label']]} label"
-    if shortage["rows_needed"] is None:
-        return f"There are {shortage['cell_rows']:,} rows of {where}; begin with {shortage['cell_needed']:,}."
-    return (
-        f"About {shortage['rows_needed']:,} rows of this mix would settle it: {shortage['cell_needed']:,} of"
-        f" {where}, of which there are now {shortage['cell_rows']:,}."
-    )
-
-
-def _sentence(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
-    state = summary["base"] if step is None else step
-    verdict = state["verdicts"][state["worst"]]
-    gap, tolerance = verdict["gap"], tolerance_text(verdict["tolerance"])
-    subject = "The decisions as they are" if step is None else "The fair decisions"
-    what = words(verdict["criterion"]) + ("" if verdict["attribute"] is None else f" on {verdict['attribute']}")
-    level = f"{100 * summary['confidence']:.3g}% interval {interval(gap)}"
-    if gap["value"] is None:
-        return f"{subject} cannot be judged on {what}: a group has no rows to count."
-    size = f"the largest gap is {points(gap['value'])} points ({level})"
-    if verdict["outcome"] == "pass":
-        return f"{subject} meet {what} to within {tolerance} points: {size}."
-    if verdict["outcome"] == "fail":
-        return f"{subject} do not meet {what} to within {tolerance} points: {size}."
-    return (
-        f"Whether {subject[0].lower()}{subject[1:]} meet {what} to within {tolerance} points is open: {size},"
-        " and these rows cannot tell."
-    )
+def largest_gap(state: Mapping[str, Any]) -> Mapping[str, float | None]:
+    """Return the largest gap of a state's verdicts."""
+    found: Mapping[str, float | None] = state["verdicts"][state["largest"]]["gap"]
+    return found
 
 
 def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, str]:
-    base = summary["base"]
-    gap = step["verdicts"][step["worst"]]["gap"]
-    price = base["accuracy"]["value"] - step["accuracy"]["value"]
-    price_text = f"{points(abs(price), 2)} points {'less' if price > 0 else 'more'} than" if price else "the same as"
-    learned = step["learned"]
-    proof = ""
-    if learned is not None:
-        better = "more accurate" if learned["objective"] == ACCURACY else f"better in {learned['objective']}"
-        bound = learned["upper_bound"]
-        size = "" if bound is None else points(bound - learned["utility"], 2)
-        proof = _PROOFS.get(learned["status"], "").format(better=better, size=size)
-        if learned["objective"] != ACCURACY:
-            proof = f"Its {learned['objective']} is {learned['utility']:.4f} on the rows it was learnt from. {proof}"
-    proof = " ".join([proof, *_lots(summary, step)]).strip()
+    gap = largest_gap(step)
     texts = {
         "tolerance": tolerance_text(step["step_tolerance"]),
         "accuracy": percent(step["accuracy"]["value"]),
         "accuracy-interval": interval(step["accuracy"]),
-        "price": price_text,
+        "price": sentences.price(summary["base"], step),
         "gap": points(gap["value"]),
         "gap-interval": interval(gap),
         "flipped": f"{step['flipped']:,}",
         "flipped-share": percent(step["flipped"] / summary["rows"]),
-        "proof": proof,
+        "proof": " ".join([sentences.proof(step["learned"]), *sentences.lots(summary, step)]).strip(),
         "warning": " ".join(text for text in (step["harm"], step["thin"]) if text),
     }
+    for index, entry in enumerate(step["ratios"]):
+        texts[f"ratio-{index}"] = ratio(entry["ratio"])
     for index, term in enumerate(step["terms"]):
         texts[f"z-{index}"] = number(term["z"])
     for index, flips in enumerate(step["flips"]):
         texts[f"flips-{index}-up"] = f"{flips['to_positive']:,}"
         texts[f"flips-{index}-down"] = f"{flips['to_negative']:,}"
-        share = (flips["to_positive"] + flips["to_negative"]) / flips["rows"] if flips["rows"] else None
-        texts[f"flips-{index}-share"] = percent(share)
+        texts[f"flips-{index}-share"] = sentences.share_changed(flips)
     return texts
-
-
-def _lots(summary: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
-    """Return what there is to say about lots: that they are drawn, or what drawing none costs."""
-    found = []
-    if step["mixture"] is not None:
-        found.append(
-            f"It draws lots between {len(step['mixture']['rules'])} rules: {step['mixture']['by_lot']:,} of"
-            f" {summary['rows']:,} rows depend on their lot, which is drawn by the scores here."
-        )
-    if step["determinism"] is not None:
-        cost = points(step["determinism"]["cost"], 2)
-        found.append(f"Determinism costs {cost} points there: so much better is the best mixture that draws lots.")
-    return found
-
-
-_PROOFS = {
-    "optimal": "On the rows it was learnt from, no rule of its kind within the tolerance is {better}: this was proven.",
-    "gap": "On the rows it was learnt from, a rule of its kind could be {better} by at most {size} points:"
-    " this was proven.",
-    "found": "It was found by a search that proves nothing about better rules.",
-    "unchanged": "The model meets the tolerance as it is, and is left alone: no decision changes.",
-    "plug-in": "It is the best one if the probabilities are true; on counted labels it may miss its bounds.",
-}

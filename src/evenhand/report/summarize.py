@@ -18,7 +18,6 @@ from evenhand.auditing.tally import read_decided
 from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,
-    FloatArray,
     GroupProbabilities,
     Missing,
     SensitiveFeatures,
@@ -33,6 +32,8 @@ from evenhand.inputs import (
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.report.alternatives import with_alternatives
 from evenhand.report.bias import picture_bias
+from evenhand.report.calibrating import calibration
+from evenhand.report.crossed import crossed_groups, crossings
 from evenhand.rows import Rows
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
@@ -43,7 +44,6 @@ from evenhand.rules.objective import ACCURACY, in_words
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, thin_text
 from evenhand.rules.strata import places_of_new_rows, read_strata
-from evenhand.statistics.calibration import reliability
 from evenhand.statistics.intervals import check_confidence
 from evenhand.versions import versions
 
@@ -125,8 +125,11 @@ def summarize(
         is ``{"accuracy": ESTIMATE or None, "outcome": "pass" | "fail" | "insufficient evidence", "verdicts":
         [{"criterion", "attribute", "gap": ESTIMATE, "tolerance", "outcome", "shortage", "strata": [{"stratum", "rows",
         "gap": ESTIMATE, "outcome"}], "left_out": rows by stratum}], "worst": the index
-        of the verdict that decides, "groups": [{"attribute", "group", "selection_rate", "true_positive_rate",
-        "false_positive_rate", "accuracy": ESTIMATE or None}]}``.
+        of the verdict that decides, of several failing ones that with the most evidence, "largest": the index of
+        the verdict with the largest gap, "groups": [{"attribute", "group", "selection_rate",
+        "true_positive_rate", "false_positive_rate", "accuracy": ESTIMATE or None}], "ratios": [{"attribute",
+        "ratio": ESTIMATE}], the lowest selection rate over the highest, "crossed": [{"attribute", "group", "rows"
+        and rates}], the combinations of two attributes' groups}``.
 
         - ``schema``: "evenhand-report/1"; ``title``; ``rows``; ``weighted``; ``held_out``; ``confidence``;
           ``tolerance``; ``labels``: ``{"negative", "positive"}``, or None where there are none.
@@ -140,8 +143,8 @@ def summarize(
           rows that a lot decides; ``determinism``, None or what drawing no lots costs (``mixture_utility``,
           ``mixture_bound``, ``cost``); ``harm``, a sentence where held-out rows show a wider gap than that of
           the model alone, or None; ``thin``, a sentence where the rows that it was learnt from are too few, or
-          None; ``receipts`` (``row``, ``group`` and the fields of
-          :class:`evenhand.rules.rule.Receipt`).
+          None; ``receipts`` (``row``, ``group``, ``words`` and the fields of
+          :class:`evenhand.rules.receipt.Receipt`).
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
         - ``bias``: None, or the picture of the bias scores. ``kind`` "plane": ``limits`` of the two axes, the
@@ -234,6 +237,7 @@ def summarize_rows(
     rows = _with_strata(rows, points[0][1] if points else None)
     rows = rows if criterion is None else rows.for_criterion(criterion, judging=True)
     judge = functools.partial(audit_rows, rows, criterion=criterion, confidence=confidence, random_state=random_state)
+    pairs = crossings(rows)
     if points:
         first = points[0][1]
         _check_groups(first, rows.attributes)
@@ -243,7 +247,8 @@ def summarize_rows(
         steps = []
         for at, rule in points:
             after = _positive(rule, rows)
-            steps.append(_step(rows, rule, at, judge(after, tolerance=at), before, after))
+            crossed = crossed_groups(rows, after, pairs, confidence)
+            steps.append({**_step(rows, rule, at, judge(after, tolerance=at), before, after), "crossed": crossed})
         alone = _state(base)
         for step in steps:
             step["harm"] = harm_text(alone, step, confidence) if held_out else None
@@ -251,6 +256,7 @@ def summarize_rows(
         picture = _picture(rows, single, chosen, random_state) if single else None
     else:
         assert decided is not None
+        before = decided
         base = judge(decided, tolerance=tolerance)
         chosen, steps, picture = None, [], None
     return {
@@ -264,12 +270,12 @@ def summarize_rows(
         "labels": None if rows.positive is None else dict(zip(_LABELS, map(str, rows.classes), strict=True)),
         "criteria": list(dict.fromkeys(verdict.criterion for verdict in base.verdicts)),
         "attributes": [attribute.name for attribute in base.attributes],
-        "base": _state(base),
+        "base": {**_state(base), "crossed": crossed_groups(rows, before, pairs, confidence)},
         "steps": steps,
         "chosen": chosen,
         "unreachable": list(rules.unreachable) if isinstance(rules, Frontier) else [],
         "bias": picture,
-        "calibration": _calibration(rows, confidence),
+        "calibration": calibration(rows, confidence),
         "counts": [_count(attribute.name, *each) for attribute in base.attributes for each in _texts(attribute)],
         "unknown_rows": {attribute.name: attribute.unknown_rows for attribute in base.attributes},
         "provenance": {**(provenance or {}), "versions": versions("numpy", "scipy")},
@@ -475,17 +481,20 @@ def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDAr
             "base_decision": str(receipt.base_decision),
             "decision": str(receipt.decision),
             "distance": receipt.distance,
+            "words": list(receipt.words),
         }
         for row, receipt in zip(chosen, explained, strict=True)
     ]
 
 
 def _state(found: Audit) -> dict[str, Any]:
-    worst = max(range(len(found.verdicts)), key=lambda i: _severity(found.verdicts[i]))
+    places = range(len(found.verdicts))
+    worst = max(places, key=lambda i: _severity(found.verdicts[i]))
     return {
         "accuracy": _estimate(found.accuracy),
         "outcome": found.verdicts[worst].outcome,
         "worst": worst,
+        "largest": max(places, key=lambda i: _size(found.verdicts[i])),
         "verdicts": [_verdict(verdict) for verdict in found.verdicts],
         "groups": [
             {
@@ -496,6 +505,7 @@ def _state(found: Audit) -> dict[str, Any]:
             for attribute in found.attributes
             for text, group in _texts(attribute)
         ],
+        "ratios": [{"attribute": a.name, "ratio": _estimate(a.selection_ratio)} for a in found.attributes],
     }
 
 
@@ -503,8 +513,16 @@ def _texts(attribute: AttributeAudit) -> Iterable[tuple[str, GroupAudit]]:
     return zip(group_texts(group.group for group in attribute.groups), attribute.groups, strict=True)
 
 
-def _severity(verdict: Verdict) -> tuple[int, float]:
-    return _SEVERITY[verdict.outcome], -1.0 if verdict.gap.value is None else verdict.gap.value
+def _size(verdict: Verdict) -> float:
+    return -1.0 if verdict.gap.value is None else verdict.gap.value
+
+
+def _severity(verdict: Verdict) -> tuple[int, float, float]:
+    """Return what orders verdicts: the outcome, then how far beyond the tolerance the gap is for its uncertainty."""
+    gap, distance = verdict.gap, _size(verdict) - verdict.tolerance
+    doubt = _size(verdict) - gap.lower if distance > 0.0 else gap.upper - _size(verdict)
+    evidence = distance / doubt if doubt > 0.0 else np.copysign(np.inf, distance)
+    return _SEVERITY[verdict.outcome], float(evidence), _size(verdict)
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -549,44 +567,3 @@ def _count(attribute: str, text: str, group: GroupAudit) -> dict[str, Any]:
         "negatives": group.negatives,
         "few": min(cells) < FEW_ROWS,
     }
-
-
-def _calibration(rows: Rows, confidence: float) -> list[dict[str, Any]]:
-    found = []
-    everyone = np.ones(len(rows), dtype=bool)
-    shown = display_names(rows.attributes)
-    if rows.positive is not None and len(rows.p_y):
-        attribute = next(iter(rows.attributes.values()))
-        parts = [("everyone", everyone)]
-        parts += [(text, attribute.codes == code) for code, text in enumerate(group_texts(attribute.groups))]
-        for text, inside in parts:
-            curve = reliability(
-                rows.p_y[inside], rows.positive[inside], _weight_of(rows, inside), confidence=confidence
-            )
-            found.append({"model": f"P(label = {rows.classes[1]})", "group": text, **curve})
-    for name, array in rows.p_group.items():
-        if name not in rows.attributes or isinstance(name, Stratified):
-            continue
-        if array.ndim == 3 and rows.positive is not None:
-            model = f"P(label = {rows.classes[1]}, {shown[name]} = …)"
-            found += _group_calibration(rows, name, array[:, 1], rows.positive, model, confidence)
-        marginal = array.sum(axis=1) if array.ndim == 3 else array
-        found += _group_calibration(rows, name, marginal, everyone, f"P({shown[name]} = …)", confidence)
-    return found
-
-
-def _group_calibration(
-    rows: Rows, name: AttributeKey, array: FloatArray, within: NDArray[np.bool_], model: str, confidence: float
-) -> list[dict[str, Any]]:
-    attribute = rows.attributes[name]
-    known = attribute.codes >= 0
-    found = []
-    for code, (text, group) in enumerate(zip(group_texts(attribute.groups), attribute.groups, strict=True)):
-        column, inside = rows.groups[name].index(group), within & (attribute.codes == code)
-        curve = reliability(array[known, column], inside[known], _weight_of(rows, known), confidence=confidence)
-        found.append({"model": model, "group": text, **curve})
-    return found
-
-
-def _weight_of(rows: Rows, inside: NDArray[np.bool_]) -> FloatArray | None:
-    return None if rows.sample_weight is None else rows.sample_weight[inside]

@@ -14,8 +14,8 @@ from evenhand.auditing.watch_text import worst_of
 from evenhand.errors import InputError
 from evenhand.files import local_path, write_text
 from evenhand.report import charts
+from evenhand.report.numbers import tolerance_text, words
 from evenhand.report.pages import render_page
-from evenhand.report.render import tolerance_text, words
 from evenhand.versions import versions
 
 MOST_CHARTS = 12

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -95,7 +96,18 @@ def resolve(criterion: str | Criterion) -> Criterion:
         return criterion
     if isinstance(criterion, str) and criterion.lower() in NAMES:
         return NAMES[criterion.lower()]()
-    raise InputError(f"Unknown criterion {shown(criterion)}: use one of {sorted(NAMES)!r}, or a criterion object.")
+    raise InputError(
+        f"Unknown criterion {shown(criterion)}.{_near(criterion)} Use one of {sorted(NAMES)!r}, or a criterion object."
+    )
+
+
+def _near(criterion: Any) -> str:
+    """Return which name was probably meant, as a question."""
+    if not isinstance(criterion, str):
+        return ""
+    wanted = criterion.lower().strip().replace("-", "_").replace(" ", "_").replace("equalised", "equalized")
+    close = [wanted] if wanted in NAMES else difflib.get_close_matches(wanted, NAMES, 1, 0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def from_dict(data: Any) -> Criterion:

@@ -36,9 +36,9 @@ class Determinism:
 def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
     """Return what determinism costs, or None where a rule has no such figure.
 
-    That is one without a solution or a tolerance, one that leaves the model alone, one within strata, one that maximises
-    an F score or meets a criterion with a level to be found, and one with a promise, which was learnt on other rows than
-    it was certified on.
+    That is one without a solution or a tolerance, one that leaves the model alone, one within strata, one that
+    maximises an F score or meets a criterion with a level to be found, and one with a promise, which was learnt on
+    other rows than it was certified on.
 
     Parameters
     ----------

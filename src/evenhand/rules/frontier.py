@@ -11,15 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenhand.arguments import Seed, shown
-from evenhand.errors import InputError, require
+from evenhand.display import Description, Displayed
+from evenhand.errors import InputError
+from evenhand.figures import Figure
+from evenhand.frames import library_of, make_frame
 from evenhand.inputs import FloatArray, GroupProbabilities, Missing, SensitiveFeatures, as_list
 from evenhand.rows import Rows, read_rows
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.describing import describe_frontier, draw_frontier
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import answer_ladder, rule_for
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options, Setting
+from evenhand.rules.system import write_out
 from evenhand.search import NoRule, Search
 
 STEPS = 25
@@ -36,8 +41,8 @@ class FrontierPoint:
     rule: Rule
 
 
-@dataclass(frozen=True)
-class Frontier:
+@dataclass(frozen=True, repr=False)
+class Frontier(Displayed):
     """The best utility for each tolerance, and the rules that reach it.
 
     Attributes
@@ -50,6 +55,8 @@ class Frontier:
         The base classifier's own.
     not_found : tuple of float
         The tolerances that were asked for and that the search found no rule for, without a proof that there is none.
+    library : str or None
+        The library of frames that the rows came in, for :meth:`to_frame`.
     """
 
     points: tuple[FrontierPoint, ...]
@@ -57,6 +64,7 @@ class Frontier:
     base_utility: float
     base_gap: float
     not_found: tuple[float, ...] = ()
+    library: str | None = dataclasses.field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -92,28 +100,44 @@ class Frontier:
             raise InputError(f"No point of this frontier is within tolerance {tolerance:g}.")
         return within[-1].rule
 
-    def plot(self) -> Any:
-        """Return an Altair chart of utility against tolerance, with the base classifier as a point."""
-        alt = require("Frontier.plot", "report", "altair")
-        rows = [
-            {"tolerance": p.tolerance, "utility": p.utility, "gap": p.gap, "upper bound": p.upper_bound} for p in self
-        ]
-        scale = alt.Scale(zero=False)
-        line = (
-            alt.Chart(alt.InlineData(rows))
-            .mark_line(point=True)
-            .encode(
-                x=alt.X("tolerance:Q", title="tolerance (largest allowed difference)"),
-                y=alt.Y("utility:Q", title="utility", scale=scale),
-                tooltip=[alt.Tooltip(f"{name}:Q", format=".4f") for name in ("tolerance", "utility", "gap")],
-            )
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the table as a frame.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"} or None, default=None
+            None is the library of what :func:`evenhand.frontier` was given, else one that is installed.
+        """
+        return make_frame(self.table(), library, self.library)
+
+    def plot(self) -> Figure:
+        """Return a figure of utility against tolerance, with the model alone as a point.
+
+        It shows without a network; ``plot().chart`` is the Altair chart, which is interactive.
+        """
+        return draw_frontier(self)
+
+    def with_rule(self, tolerance: float, rule: Rule) -> Frontier:
+        """Return the frontier with a learnt rule at its tolerance, instead of any that is there."""
+        solution = rule.solution_
+        assert rule.criterion is not None
+        moving = write_out(rule.criterion, rule.groups).moving
+        gap = float(np.abs(np.array(solution.values)[moving]).max()) if moving.any() else 0.0
+        point = FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, rule)
+        others = [other for other in self.points if other.tolerance != tolerance]
+        return dataclasses.replace(self, points=tuple(sorted([*others, point], key=lambda p: p.tolerance)))
+
+    def __repr__(self) -> str:
+        if not self.points:
+            return "<Frontier: no rule>"
+        first, last = self.points[0], self.points[-1]
+        return (
+            f"<Frontier: {len(self)} rules, tolerance {first.tolerance:.4g} to {last.tolerance:.4g},"
+            f" utility {first.utility:.4f} to {last.utility:.4f}>"
         )
-        base = (
-            alt.Chart(alt.InlineData([{"gap": self.base_gap, "utility": self.base_utility, "name": "base classifier"}]))
-            .mark_point(shape="diamond", size=90, filled=True, color="#b3261e")
-            .encode(x="gap:Q", y=alt.Y("utility:Q", scale=scale), tooltip=["name:N"])
-        )
-        return (line + base).properties(width=480, height=300, title="The price of fairness")
+
+    def _describe(self) -> Description:
+        return describe_frontier(self)
 
 
 def frontier(
@@ -178,7 +202,8 @@ def frontier(
         counted=options.counts,
         strata=strata,
     )
-    return frontier_of(rows, options, tolerances)
+    curve = frontier_of(rows, options, tolerances)
+    return dataclasses.replace(curve, library=library_of(sensitive_features, y, p_y, p_group))
 
 
 def frontier_of(
@@ -203,9 +228,7 @@ def rule_and_frontier(rows: Rows, options: Options, tolerance: float, steps: int
     curve = _frontier(setting, None, tolerance, steps)
     found = next((point.rule for point in curve if point.tolerance == tolerance), None)
     rule = rule_for(setting, tolerance, found)
-    others = [point for point in curve.points if point.tolerance != tolerance]
-    points = sorted([*others, _point(setting, tolerance, rule)], key=lambda point: point.tolerance)
-    return rule, dataclasses.replace(curve, points=tuple(points))
+    return rule, curve.with_rule(tolerance, rule)
 
 
 def _point(setting: Setting, tolerance: float, rule: Rule) -> FrontierPoint:

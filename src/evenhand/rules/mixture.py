@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import is_number, shown
+from evenhand.display import Description, Displayed
 from evenhand.errors import InfeasibleError, InputError, RuleFormatError
 from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
 from evenhand.rows import Rows
 from evenhand.rules import lots_sql, rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance
+from evenhand.rules.describing import asked, describe_mixture
 from evenhand.rules.events import AttributeKey, Event, Groups
 from evenhand.rules.ladder import left_alone, warn_of_thin_cells, warn_without_safety
 from evenhand.rules.lots import draw, keys_of_scores, lots
@@ -92,8 +94,8 @@ class DrawnReceipt:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Mixture:
+@dataclass(frozen=True, repr=False)
+class Mixture(Displayed):
     """Rules with weights: a row is decided positively with the probability that it is by a rule drawn by weight.
 
     The lot of a row is computed from a key, such as a customer number: the same key always gives the same decision, and
@@ -141,6 +143,13 @@ class Mixture:
             raise InputError(
                 f"A mixture needs a weight above 0 for each rule, and 1 in all; got {list(self.weights)!r}."
             )
+
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{weight:.4g}" for weight in self.weights)
+        return f"<Mixture: {asked(self)}, {len(self.rules)} rules with probabilities [{weights}]>"
+
+    def _describe(self) -> Description:
+        return describe_mixture(self)
 
     @property
     def classes(self) -> tuple[Hashable, Hashable]:

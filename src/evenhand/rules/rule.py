@@ -7,8 +7,9 @@ is one linear expression, which is what :meth:`Rule.linear_form` returns and eve
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,17 +19,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_label, is_number, shown
+from evenhand.display import Description, Displayed
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, as_float_array, read_probabilities
 from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.describing import asked, describe_rule
 from evenhand.rules.events import AttributeKey, Event, Groups, Stratified, base_of
+from evenhand.rules.receipt import Contrast, Receipt
 from evenhand.rules.rule_strata import ROWS_AT_ONCE, parts_with_strata, rule_of_stratum, terms_inside, with_strata
 from evenhand.rules.sql import to_sql
 from evenhand.rules.system import shares_of, write_out
 from evenhand.search.kernels.margin import linear_margin
 from evenhand.search.problem import Solution
-from evenhand.text import printable
 
 ROWS_A_THREAD, ROWS_IN_CACHE = 500_000, 2**15
 PRIOR_SLACK = 0.02
@@ -57,52 +60,8 @@ class LinearForm:
     columns: dict[AttributeKey, FloatArray]
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """Why one row was decided as it was.
-
-    Attributes
-    ----------
-    probability : float
-        The base model's P(Y = positive | x).
-    margin : float
-        What speaks for a positive decision before fairness: 2 p - 1 without costs.
-    terms : dict
-        What each constraint adds to the margin: -z_k g_k(x); within strata, those of the row's own.
-    fair_margin : float
-        Their sum; the decision is positive iff it is above 0.
-    bias_scores : tuple of float
-        The paper's s_k(x).
-    base_decision, decision
-        The labels before and after.
-    flipped : bool
-        Whether they differ.
-    distance : float
-        How far the row is from the boundary, in probability: by how much p would have to change for the other
-        decision, all else equal.
-    """
-
-    probability: float
-    margin: float
-    terms: dict[str, float]
-    fair_margin: float
-    bias_scores: tuple[float, ...]
-    base_decision: Hashable
-    decision: Hashable
-    flipped: bool
-    distance: float
-
-    def __str__(self) -> str:
-        lines = [f"probability {self.probability:.4f}, margin {self.margin:+.4f}: alone, {self.base_decision!r}"]
-        lines += [f"  {amount:+.4f}  from {printable(name)}" for name, amount in self.terms.items()]
-        verb = "flipped to" if self.flipped else "stays"
-        lines.append(f"fair margin {self.fair_margin:+.4f}: {verb} {self.decision!r}")
-        lines.append(f"distance to the boundary: {self.distance:.4f} in probability")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Rule:
+@dataclass(frozen=True, repr=False)
+class Rule(Displayed):
     """A fair decision rule: frozen, readable, portable.
 
     Most rules come from :func:`evenhand.learn_rule`; :meth:`from_criterion` makes one by hand.
@@ -172,6 +131,13 @@ class Rule:
         scores.read_costs(self.costs)
         if self.tolerance is not None:
             check_tolerance(self.tolerance)
+
+    def __repr__(self) -> str:
+        z = ", ".join(f"{term.z:.4g}" for term in self.terms)
+        return f"<Rule: {asked(self)}, z = [{z}], labels {self.classes[0]!r} and {self.classes[1]!r}>"
+
+    def _describe(self) -> Description:
+        return describe_rule(self)
 
     @classmethod
     def from_criterion(
@@ -413,6 +379,7 @@ class Rule:
         bias = scores.bias_scores(margins, contrasts)
         amounts = -contrasts * self.z
         slope = sum(self.costs)
+        compared = tuple(self._term_contrasts())
         spoken = (contrasts != 0.0) | ~terms_inside(self)
         probabilities = read_probabilities(p_y, "p_y")
         return [
@@ -426,6 +393,8 @@ class Rule:
                 decision=self.classes[int(fair[i] > 0.0)],
                 flipped=bool((margins[i] > 0.0) != (fair[i] > 0.0)),
                 distance=float(abs(fair[i]) / slope),
+                slope=slope,
+                contrasts=tuple(compared[k] for k in np.flatnonzero(spoken[i])),
             )
             for i in range(len(margins))
         ]
@@ -433,6 +402,12 @@ class Rule:
     def noting(self, **notes: Any) -> Rule:
         """Return the rule with more said about where it comes from, in ``learned_from``."""
         return dataclasses.replace(self, learned_from={**self.learned_from, **notes})
+
+    def _term_contrasts(self) -> Iterator[tuple[Contrast, float] | None]:
+        """Yield what each term compares, and the sign of its weight, for receipts."""
+        for term in self.terms:
+            contrast = Contrast.of(term.coefficients, self.events)
+            yield None if contrast is None else (contrast, math.copysign(1.0, term.z))
 
     def to_json(self) -> str:
         """Return the rule as JSON that a person can read and :meth:`from_json` reads back to the bit."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.display import Description, Displayed, Table
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search.kernels import ladder
@@ -176,8 +177,8 @@ class Problem:
         return replace(self, lower=self.lower[steps], upper=self.upper[steps])
 
 
-@dataclass(frozen=True)
-class Solution:
+@dataclass(frozen=True, repr=False)
+class Solution(Displayed):
     """What a search found for one step of a problem's bounds.
 
     Attributes
@@ -259,6 +260,30 @@ class Solution:
     def __getstate__(self) -> dict[str, Any]:
         """Leave the problem behind: a rule that is copied to another process does not take its rows along."""
         return {**self.__dict__, "prove": None}
+
+    @property
+    def sentence(self) -> str:
+        """What was found and what was proven, in one sentence."""
+        claim = {
+            "optimal": "optimal: no rule in this family is better",
+            "gap": f"no rule in this family is better by more than {self.gap:.4f}",
+            "found": "found, without a proof about better rules",
+            "plug-in": "optimal if the probabilities are right",
+            "unchanged": "the model alone meets the bounds and is left alone",
+        }[self.status]
+        values = max(map(abs, self.values), default=0.0)
+        return f"Utility {self.utility:.4f}, largest value of a constraint {values:.4f}; {claim}."
+
+    def __repr__(self) -> str:
+        z = ", ".join(f"{value:.4g}" for value in self.z)
+        return f"<Solution: {self.status}, utility {self.utility:.4f}, gap {self.gap:.4g}, z = [{z}]>"
+
+    def _describe(self) -> Description:
+        rows = [("utility", f"{self.utility:.6f}"), ("no rule exceeds", f"{self.upper_bound:.6f}")]
+        rows += [("nodes", f"{self.nodes:,}"), ("seconds", f"{self.seconds:.2f}")]
+        rows += [(f"z {place}", f"{value:+.6g}") for place, value in enumerate(self.z)]
+        rows += [(f"value of constraint {place}", f"{value:+.6f}") for place, value in enumerate(self.values)]
+        return Description(f"Solution: {self.status}", [self.sentence, Table(("", ""), tuple(rows))])
 
 
 @dataclass(frozen=True)

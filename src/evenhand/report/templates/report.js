@@ -34,7 +34,7 @@
       show(Number(slider.value));
     });
   });
-  window.addEventListener("beforeprint", function () { each("details", function (node) { node.open = true; }); });
-  bar.hidden = false;
+  window.addEventListener("beforeprint", function () { each("details:not(.receipt details)", function (node) { node.open = true; }); });
+  bar.hidden = slider.type === "hidden";
   show(Number(slider.value));
 })();

@@ -1,0 +1,38 @@
+"""Results as frames, in the library that the caller uses."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import narwhals.stable.v2 as nw
+
+from evenhand.errors import InputError, MissingExtraError
+
+LIBRARIES = ("pandas", "polars", "pyarrow")
+
+
+def library_of(*values: Any) -> str | None:
+    """Return the name of the library that one of some values comes from; None where they are no frames or columns."""
+    for value in values:
+        inner = value.values() if isinstance(value, Mapping) else [value]
+        for item in inner:
+            native = nw.from_native(item, pass_through=True, allow_series=True)
+            if isinstance(native, nw.DataFrame | nw.Series):
+                name = native.implementation.value
+                return name if name in LIBRARIES else None
+    return None
+
+
+def make_frame(columns: Mapping[str, Sequence[Any]], library: str | None, known: str | None) -> Any:
+    """Return columns as a frame of a library: the one that is asked for, else that of the caller, else any."""
+    if library is not None and library not in LIBRARIES:
+        raise InputError(f"library must be one of {list(LIBRARIES)!r}, or None; got {library!r}.")
+    wanted = library or known
+    chosen = wanted or next((name for name in LIBRARIES if importlib.util.find_spec(name)), None)
+    if chosen is None or importlib.util.find_spec(chosen) is None:
+        raise MissingExtraError("A frame", chosen or "pandas", "all")
+    data = {name: list(values) for name, values in columns.items()}
+    return nw.from_dict(data, backend=importlib.import_module(chosen)).to_native()
