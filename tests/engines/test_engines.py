@@ -293,6 +293,14 @@ def test_what_is_asked_wrongly_is_refused(engine, rows, change, message):
         module.learn_rule(hand_over(rows), **{**DP, **change})
 
 
+@pytest.mark.parametrize("change", [{"p_y": "P"}, {"p_y": "pp"}, {"p_group": {"F": "ff", "M": None}}])
+def test_a_misspelt_column_is_an_error_when_a_rule_is_applied(engine, rows, change):
+    module, hand_over = engine
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
+    with pytest.raises(InputError, match=r"The table has no column .* Did you mean"):
+        module.apply(rule, hand_over(rows), **{"p_y": "p", "p_group": {"F": "f", "M": None}, **change})
+
+
 def test_a_tolerance_that_no_rule_keeps_is_said(rows):
     budget = eh.SelectionBudget(lower=0.3, upper=0.3) & eh.MinimumRate("selection_rate", 0.4)
     with pytest.raises(InfeasibleError, match="loosen"):

@@ -371,9 +371,11 @@ class Rule:
             The column of P(Y = positive | x).
         p_group : dict, or dict of dicts by attribute
             The column of each group, or of each pair (label, group) where the rule needs p(Y, A | x).
-        dialect : {"ansi", "bigquery", "duckdb", "postgres", "spark", "sqlite"}, default="ansi"
-            How numbers, names and texts are spelt. "ansi" follows the standard, in which a backslash is a sign like
-            any other; an engine that reads it as an escape needs its own dialect.
+        dialect : str, default="ansi"
+            How numbers, names and texts are spelt: "ansi", "bigquery", "clickhouse", "databricks", "duckdb", "mariadb",
+            "mysql", "postgres", "redshift", "snowflake", "spark", "sqlite", "trino" or "tsql". "ansi" follows the
+            standard, in which a backslash is a sign like any other; an engine that reads it as an escape needs its own
+            dialect.
         output : {"decision", "margin"}, default="decision"
             The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
             probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
@@ -384,7 +386,7 @@ class Rule:
         >>> import evenhand as eh
         >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
         >>> rule.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, dialect="sqlite", output="margin")
-        '(-1.0 + 2.0 * "p") - (0.2500000000000142 * "p_f" + -0.2499999999999858 * "p_m")'
+        '(-1.0 + 2.0 * `p`) - (0.2500000000000142 * `p_f` + -0.2499999999999858 * `p_m`)'
 
         The last digits are those of :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
         """
