@@ -5,6 +5,7 @@ import numpy as np
 import polars
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -355,6 +356,27 @@ def test_batches_that_can_be_read_once_are_learnt_from_their_counts(rows):
         arrow.learn_rule([], **DP)
     with pytest.raises(InputError, match="must be Arrow record batches"):
         arrow.learn_rule(3, **DP)
+
+
+def test_a_lazy_frame_and_a_scanner_are_read_like_the_table(rows):
+    expected = arrow.learn_rule(rows, **DP)
+    decided = arrow.apply(expected, rows).read_all()
+    for data in (polars.from_arrow(rows).lazy(), ds.dataset(rows).scanner(batch_size=700)):
+        rule = arrow.learn_rule(data, **DP)
+        assert rule.learned_from["quantisation"]["recounted"] is True
+        assert rule.solution_ == expected.solution_
+        assert arrow.apply(rule, data).read_all()["decision"].equals(decided["decision"])
+    lazy = polars.from_arrow(rows).lazy().filter(polars.col("p") > 2)
+    assert arrow.apply(expected, lazy).read_all().num_rows == 0
+    nothing = ds.dataset(rows).scanner(filter=pc.field("p") > 2)
+    assert arrow.apply(expected, nothing).read_all().num_rows == 0
+
+
+def test_a_scanner_of_an_iterator_is_read_once(rows):
+    scanner = ds.Scanner.from_batches(iter(rows.to_batches(max_chunksize=700)), schema=rows.schema)
+    rule = arrow.learn_rule(scanner, **DP)
+    assert rule.learned_from["quantisation"]["recounted"] is False
+    assert rule.learned_from["rows"] == len(rows)
 
 
 def scores(table):

@@ -35,7 +35,7 @@ def apply(
     rule
         The JSON file that `fit` wrote, or the .skops file of `fit --features`.
     file
-        A .csv, .parquet or .arrow table.
+        A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     output
         The table to write, in the format of its extension.
     score
@@ -49,7 +49,7 @@ def apply(
     keep
         Whether the table's own columns are written too.
     engine
-        Decide in duckdb or spark instead; the file may then be a glob, and spark's output is a folder.
+        Decide in duckdb or spark instead; spark's output is a folder.
     """
     import evenhand as eh
     from evenhand import tables
@@ -59,10 +59,11 @@ def apply(
     from evenhand.cli.decided import write_decided
     from evenhand.engines.deciding import Decider
     from evenhand.errors import InputError
+    from evenhand.origins import format_of
 
     out.check_outputs(
         {"--output": output},
-        {"the rule that is read": rule, "the table that is read": tables.matching(file) if engine else file},
+        {"the rule that is read": rule, "the table that is read": file},
         folders="replaced" if engine == "spark" else None,
     )
     if rule.suffix.lower() == ".skops":
@@ -81,7 +82,7 @@ def apply(
         given = {"score": score, "group_score": group_score or [], "joint_score": joint_score or []}
         apply_by_engine(engine, learned, file, output, prefix=prefix, keep=keep, **given)  # type: ignore[arg-type]
         return PASS
-    kind = tables.format_of(output)
+    kind = format_of(output, write=True)
     named = which_columns(learned, tables.open_table(file).names, score, group_score or [], joint_score or [])
     write_decided(
         Decider(learned, named.probabilities, prefix, keep),

@@ -13,6 +13,7 @@ from evenhand.cli.features import Features
 from evenhand.engines.deciding import Decider, Probabilities
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
+from evenhand.origins import format_of
 
 
 def apply_classifier(path: Path, file: Path, output: Path, *, prefix: str, keep: bool) -> int:
@@ -20,7 +21,7 @@ def apply_classifier(path: Path, file: Path, output: Path, *, prefix: str, keep:
     fair = io.load(path)
     if not isinstance(fair, FairClassifier):
         raise InputError(f"{path} holds a {type(fair).__name__}, which decides no rows by a rule.")
-    kind = tables.format_of(output)
+    kind = format_of(output, write=True)
     features = Features.remembered(fair.rule_.learned_from)
     names = features.names if features is not None else _feature_names(fair, path)
     groups = tuple(map(str, fair.held_out_.groups)) if fair.sensitive_at_predict else ()

@@ -63,7 +63,7 @@ def train(
         random_state=options.random_state,
     )
     fair.fit(found.matrix(table), rows.y, sensitive_features=rows.sensitive_features, sample_weight=rows.sample_weight)
-    origin = {"columns": found.to_dict(), "data": {"name": file.name, "sha256": tables.sha256_of(file)}}
+    origin = {"columns": found.to_dict(), "data": {"name": tables.name_of(file), "sha256": tables.sha256_of(file)}}
     fair.rule_ = dataclasses.replace(fair.rule_, learned_from={**fair.rule_.learned_from, **origin})
     out.say(f"Trained on {len(rows):,} rows and {len(names)} features, cross-fitted.\n")
     judged: Rows = fair.held_out_
