@@ -517,8 +517,7 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             Used only with ``sensitive_at_predict=True``.
         """
         check_same_index({"X": X, "y": y, "sample_weight": sample_weight})
-        asked = sensitive_features if self.sensitive_at_predict else None
-        positive = self._margin(X, asked) > 0.0
+        positive = self._margin(X, sensitive_features if self.sensitive_at_predict else None) > 0.0
         return accuracy_of(y, positive, self.rule_.classes, sample_weight)
 
     def _margin(self, X: Any, sensitive_features: SensitiveFeatures | None) -> FloatArray:
@@ -543,7 +542,8 @@ class FairClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             p(A|x) of shape (n, G) or p(Y, A|x) of shape (n, 2, G), by attribute: a name, or the Intersection of a
             crossed one. ``rule_.decide(p_y, p_group)`` is ``predict(X)``.
         """
-        check_is_fitted(self, "rule_")
+        if "rule_" not in vars(self):
+            check_is_fitted(self, "rule_")
         return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
 
     def _features(self, X: Any) -> Any:

@@ -279,11 +279,10 @@ class Rule:
             p(A | x), or p(Y, A | x) with axis 1 = (negative, positive).
         """
         p = as_float_array(p_y, "p_y")
-        groups = self._needed_groups()
-        columns = _plain_columns(p_group, groups, len(p)) if p.ndim == 1 else None
+        columns = _plain_columns(p_group, self._needed_groups, len(p)) if p.ndim == 1 else None
         if columns is None:
             columns = self.read_columns(p_y, p_group)
-        form = self.linear_form(joint={name: array.ndim == 3 for name, array in columns.items()})
+        form = self._form(tuple(array.ndim == 3 for array in columns.values()))
         out = np.empty(len(p))
         bad = self._evaluate(form, p, columns, out)
         if bad >= 0:
@@ -291,6 +290,22 @@ class Rule:
             columns = self.read_columns(p_y, p_group)
             self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
         return out
+
+    def _form(self, joint: tuple[bool, ...]) -> LinearForm:
+        """Return the linear form for columns that are joint or not, attribute by attribute; it is made once."""
+        found = self._forms.get(joint)
+        if found is None:
+            found = self.linear_form(joint=dict(zip(self._needed_groups, joint, strict=True)))
+            self._forms[joint] = found
+        return found
+
+    @cached_property
+    def _forms(self) -> dict[tuple[bool, ...], LinearForm]:
+        return {}
+
+    @cached_property
+    def _labels(self) -> NDArray[Any]:
+        return class_array(self.classes)
 
     def _evaluate(
         self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: FloatArray
@@ -321,7 +336,7 @@ class Rule:
         positive = self.decision_function(p_y, p_group) > 0.0
         if self.classes == (0, 1) and all(type(label) is int for label in self.classes):
             return positive.astype(np.int64)
-        return class_array(self.classes)[positive.astype(np.intp)]
+        return self._labels[positive.astype(np.intp)]
 
     def bias_scores(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`decision_function`."""
@@ -401,13 +416,14 @@ class Rule:
         matrix = np.array([term.coefficients for term in self.terms]).reshape(len(self.terms), len(self.events))
         return scores.margin(p, self.costs), scores.contrasts(posteriors / np.array(self.priors), matrix)
 
+    @cached_property
     def _needed_groups(self) -> Groups:
         return {name: self.groups[name] for name in self.attributes}
 
     def read_columns(self, p_y: ArrayLike, p_group: GroupProbabilities | None) -> dict[AttributeKey, FloatArray]:
         """Return the groups' probabilities of each row by attribute, checked, in the order of the rule's groups."""
         p = read_probabilities(p_y, "p_y", shape=(None,))
-        groups = self._needed_groups()
+        groups = self._needed_groups
         if not groups:
             return {}
         if p_group is None:
