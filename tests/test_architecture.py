@@ -23,7 +23,7 @@ ROWS = [
     ["rules"],
     ["auditing"],
     ["estimator"],
-    ["tables", "engines"],
+    ["origins", "tables", "engines"],
     [""],
     ["paper"],
     ["io", "export"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -127,4 +128,7 @@ def _parts(fair: FairClassifier, folder: Path, X_sample: Any) -> dict[str, Any]:
 
 
 def _mlflow() -> Any:
-    return errors.require("evenhand.export.mlflow", "mlflow", "mlflow", "mlflow.pyfunc", "mlflow.models")
+    with warnings.catch_warnings():
+        # It warns of its own type hints when it is imported.
+        warnings.simplefilter("ignore")
+        return errors.require("evenhand.export.mlflow", "mlflow", "mlflow", "mlflow.pyfunc", "mlflow.models")
