@@ -6,9 +6,11 @@ naming this module.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +78,7 @@ def save_model(fair: FairClassifier, path: str | os.PathLike[str], X_sample: Any
     target = local_path(check_path(path), write=True)
     if target.exists():
         raise InputError(f"{target} is there already: name a new folder for the MLflow model.")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _without_advice():
         _mlflow().pyfunc.save_model(path=str(target), **_parts(fair, Path(folder), X_sample))
 
 
@@ -86,7 +88,7 @@ def log_model(fair: FairClassifier, name: str, X_sample: Any) -> Any:
     See :func:`save_model` for the other parameters.
     """
     check_text(name, "name")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _without_advice():
         return _mlflow().pyfunc.log_model(name=name, **_parts(fair, Path(folder), X_sample))
 
 
@@ -125,6 +127,14 @@ def _parts(fair: FairClassifier, folder: Path, X_sample: Any) -> dict[str, Any]:
         "signature": _mlflow().models.infer_signature(X_sample, outputs),
         "pip_requirements": [f"{name}=={version}" for name, version in versions(*_NEEDED).items() if name != "python"],
     }
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Leave out MLflow's advice to store rows of X as an example: they are data of persons."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*An input example was not provided")
+        yield
 
 
 def _mlflow() -> Any:
