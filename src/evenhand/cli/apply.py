@@ -89,7 +89,7 @@ def apply(
         file,
         output,
         needed=named.needed(),
-        numbers=named.needed(),
+        numbers=named.numbers(),
         verbatim=kind == "csv",
     )
     return PASS

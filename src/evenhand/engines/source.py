@@ -35,6 +35,7 @@ from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
+from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 MOST_GROUPS = 1000
@@ -217,6 +218,7 @@ def learn_source(
     tolerance = check_tolerance(tolerance)
     rest: dict[str, Any] = dict(options)
     level, max_cells = rest.pop("level", FINEST), rest.pop("max_cells", MAX_CELLS)
+    check_unstratified(resolve(criterion).strata, "An engine", "learn in memory, with evenhand.learn_rule")
     wanted = Options(criterion=resolve(criterion), **{**rest, "costs": read_costs(rest.get("costs"))})
     found = aggregate_source(source, columns, level=level, max_cells=max_cells)
     warn_if_coarse(found, level)

@@ -12,6 +12,7 @@ from evenhand.engines.sql import added_columns
 from evenhand.errors import InputError, require
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
+from evenhand.rules.strata import check_unstratified
 
 SPELLING = DIALECTS["spark"]
 
@@ -26,6 +27,7 @@ def apply(
     the edge of [0, 1], which :meth:`evenhand.Rule.decide` sets to it: give ``least(greatest(p, 0), 1)``.
     """
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
+    check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
     score = second_entry(data, score)
     data, added = with_entries(data, score, cells)
     columns = list(check_frame(data).columns)
