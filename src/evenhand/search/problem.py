@@ -42,6 +42,9 @@ class Problem:
     decider : callable, default=None
         How rules are applied: takes z, returns each row's decision. What is reported of a solution is counted on
         these decisions. The default evaluates ``margin - contrasts @ z > 0``.
+    divisor : (float, float) or None, default=None
+        Makes the utility a quotient: it is divided by the first, plus the second times the weight of the rows decided
+        1. Searches take problems without one; :func:`evenhand.search.ratio.solve` makes such problems of it.
     """
 
     margin: FloatArray
@@ -54,6 +57,7 @@ class Problem:
     mixing: FloatArray | None = None
     weight: FloatArray | None = None
     decider: Callable[[FloatArray], NDArray[np.bool_]] | None = None
+    divisor: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("margin", "contrasts", "gain", "effects"):
@@ -95,17 +99,17 @@ class Problem:
     @property
     def resolution(self) -> float:
         """The difference of utilities below which a bound counts as reached."""
-        return 1e-10 * float(np.abs(self.gain).sum())
+        return 1e-10 * float(np.abs(self.gain).sum()) / (1.0 if self.divisor is None else self.divisor[0])
 
     @property
     def basis(self) -> NDArray[np.int64]:
-        """For each contrast the constraint that it is, by position."""
+        """For each contrast the constraint whose multiplier it is, by position: itself, or what it is nearest to."""
         assert self.mixing is not None
-        unit = np.eye(self.dimension)
-        matches = [np.flatnonzero((self.mixing == row).all(axis=1)) for row in unit]
-        if any(len(match) == 0 for match in matches):
-            raise InputError("Each contrast of a problem must be one of its constraints.")
-        return np.array([match[0] for match in matches], dtype=np.int64)
+        sizes = np.sqrt((self.mixing**2).sum(axis=1))
+        nearness = np.abs(self.mixing) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+        exact = (self.mixing[:, None, :] == np.eye(self.dimension)).all(axis=2)
+        found: NDArray[np.int64] = np.where(exact, 2.0, nearness).argmax(axis=0).astype(np.int64)
+        return found
 
     def level(self, z: FloatArray) -> FloatArray:
         """Return ``margin - contrasts @ z``, the same bits whatever threads a linear algebra library uses."""
@@ -139,7 +143,11 @@ class Problem:
 
     def evaluate(self, decisions: NDArray[np.bool_]) -> tuple[float, FloatArray]:
         """Return the utility and the constraints' values of some decisions, recomputed from the rows."""
-        return self.offset + float(self.gain[decisions].sum()), self.effects[decisions].sum(axis=0)
+        utility = self.offset + float(self.gain[decisions].sum())
+        if self.divisor is not None:
+            assert self.weight is not None
+            utility /= self.divisor[0] + self.divisor[1] * float(self.weight[decisions].sum())
+        return utility, self.effects[decisions].sum(axis=0)
 
     def excess(self, values: FloatArray, step: int = 0) -> float:
         """Return by how much the values miss the bounds of a step; 0 when they meet them."""
