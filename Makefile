@@ -4,16 +4,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt
 
-.PHONY: demo test test-long test-lowest fuzz mutants lint types bench docs dist licences browser java clean
+.PHONY: demo test test-long test-lowest fuzz mutants lint types bench docs dist licences browser java mariadb node clean
 
 demo: .venv/installed
 	$(BIN)/python -m evenhand.demo
 
-test: .venv/installed-dev browser java
+test: .venv/installed-dev browser java mariadb
 	$(MAKE) --no-print-directory lint types
 	$(BIN)/python -m pytest -n 2 --ignore=tests/long
 
-test-long: .venv/installed-dev java
+test-long: .venv/installed-dev java node
 	$(BIN)/python -m pytest tests/long
 
 # The core alone, with the oldest versions of its dependencies.
@@ -70,6 +70,18 @@ java:
 	@command -v java >/dev/null \
 	|| { echo "Installing Java for Spark's tests" && apt-get -qq update && apt-get -qq install -y openjdk-17-jre-headless >/dev/null; } \
 	|| echo "There is no Java here: Spark's tests will fail. Install Java 17 or newer by hand."
+
+# The rule's SQL is tested in a real server.
+mariadb:
+	@command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null \
+	|| { echo "Installing MariaDB for the tests of SQL" && apt-get -qq update && apt-get -qq install -y mariadb-server >/dev/null; } \
+	|| echo "There is no MariaDB here: the tests of its SQL will fail. Install mariadb-server by hand."
+
+# Exported classifiers are run in onnxruntime-node.
+node:
+	@command -v npm >/dev/null \
+	|| { echo "Installing Node.js for the tests of ONNX" && apt-get -qq update && apt-get -qq install -y nodejs npm >/dev/null; } \
+	|| echo "There is no npm here: the tests of ONNX in Node.js will fail. Install Node.js 18 or newer by hand."
 
 clean:
 	rm -rf .venv .venv-lowest site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -6,8 +6,8 @@ import importlib
 import sys
 
 ALL = (
-    "search", "compile", "metrics", "confidence", "onnx", "apply", "engines", "images", "seldonian", "crossfit",
-    "folds", "safety", "many_groups", "peers",
+    "search", "compile", "metrics", "confidence", "onnx", "apply", "one_row", "engines", "images", "seldonian",
+    "crossfit", "folds", "safety", "many_groups", "peers",
 )  # fmt: skip
 
 

@@ -22,6 +22,11 @@ HOSTILE = [
     "line\r\nfeed", "\t", "\x01", "\u2028", "ünï ☃ 𝄞", "`tick`", '"double"', "${env:HOME}", "${spark.app.name}", "$1",
     "%s %(x)s {0}", ":name", "?", "--", "/* */", "; DROP TABLE rows", "", " ", "NULL", "0", "E'x'", "sex & race",
 ]  # fmt: skip
+HOSTILE_NAMES = [
+    "p", "select", "a b", 'quo"te', "back`tick", "semi;colon", "x'y", "ünï", "-- comment", "1st", "{df}", "$1", "a.b",
+    "back\\slash", "ends in \\", "\\`", "new\nline", "brack]et",
+]  # fmt: skip
+CRITERIA = ("dp", "eo", "eop")
 
 
 def hostile_texts():
@@ -38,6 +43,20 @@ def decide_by(labels, dialect):
         "dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125], classes=tuple(labels)
     )  # fmt: skip
     return rule.to_sql(p_y="p", p_group={"F": "f", "M": "m"}, dialect=dialect)
+
+
+def random_case(seed, names, criterion):
+    """Return a rule, a table under hostile names, the spelling of its columns, and the probabilities as arrays."""
+    rng = np.random.default_rng(seed)
+    rule = eh.Rule.from_criterion(
+        criterion, groups={"sex": ("F", "M")}, priors=rng.dirichlet(np.ones(4)).reshape(2, 2),
+        z=rng.normal(size=2 if criterion == "eo" else 1) * 0.1, classes=("it's no", "yes"),
+        costs=(1.0, rng.uniform(0.5, 3.0)),
+    )  # fmt: skip
+    p, joint = rng.random(200), rng.dirichlet(np.ones(4), 200).reshape(200, 2, 2)
+    table = pa.table(dict(zip(names, [p, *joint.reshape(200, 4).T], strict=False)))
+    cells = [(label, group) for label in rule.classes for group in ("F", "M")]
+    return rule, table, {"p_y": names[0], "p_group": dict(zip(cells, names[1:5], strict=True))}, p, joint
 
 
 def draw(n, seed=0):

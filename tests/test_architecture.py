@@ -46,7 +46,7 @@ ROWS = [
     ["rules"],
     ["auditing"],
     ["estimator"],
-    ["tables", "engines"],
+    ["origins", "tables", "engines"],
     [""],
     ["paper"],
     ["io", "export"],

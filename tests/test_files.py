@@ -297,7 +297,7 @@ def test_an_output_without_a_folder_or_name_is_refused_at_once(name, tmp_path):
 @pytest.mark.parametrize("form", [str, Path])
 def test_an_address_is_named_as_it_was_given_and_the_remedy_is_said(url, form):
     with pytest.raises(InputError, match="download it first") as caught:
-        tables.open_table(form(url))
+        files.local_path(form(url))
     assert str(caught.value).startswith(f"{url} is an address")
     with pytest.raises(InputError, match="copy it there") as caught:
         tables.write_table(form(url), {"a": [1]})

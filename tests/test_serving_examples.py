@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import onnxruntime
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from fastapi.testclient import TestClient
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from jinja2 import Template
 
 import evenhand as eh
 
@@ -25,7 +31,7 @@ def modules():
     import importlib
 
     sys.path.insert(0, str(EXAMPLES))
-    names = ("make_files", "onnx_service", "reasons", "rule_service", "triton_repository", "warehouse_view")
+    names = ("dbt_test", "make_files", "onnx_service", "reasons", "rule_service", "triton_repository", "warehouse_view")
     try:
         yield {name: importlib.import_module(name) for name in names}
     finally:
@@ -272,3 +278,39 @@ def test_every_python_block_of_the_docs_runs(tmp_path, monkeypatch):
     space: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/serving.md", "exec"), space)
+
+
+@pytest.mark.parametrize(("gap", "code"), [(0.0, 0), (0.6, 1)])
+def test_the_workflow_fails_a_build_by_the_exit_code(gap, code, tmp_path):
+    """Every command of the workflow but the installation is run as it is written."""
+    steps = yaml.safe_load((EXAMPLES / "fairness.yml").read_text())["jobs"]["audit"]["steps"]
+    commands = [step["run"] for step in steps if "run" in step and not step["run"].startswith("pip ")]
+    rng = np.random.default_rng(0)
+    sex = np.repeat(["F", "M"], 2000)
+    p = np.where(sex == "F", 1.0 - gap, 1.0) * rng.random(4000)
+    pq.write_table(pa.table({"p": p, "y": (rng.random(4000) < p).astype(int), "sex": sex}), tmp_path / "scores.parquet")
+    (command,) = commands
+    words = [sys.executable, "-m", *shlex.split(command)]
+    assert words[2] == "evenhand"
+    assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == code
+    assert (tmp_path / "fairness.html").exists()
+
+
+def test_the_dbt_test_finds_decisions_that_are_not_the_rules(modules):
+    rule = eh.Rule.from_criterion(
+        "dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.2], classes=("{{ no }}", "it's {% yes %}")
+    )
+    p, f = np.random.default_rng(0).random((2, 100))
+    right = rule.decide(p, np.column_stack([f, 1 - f])).tolist()
+    text = modules["dbt_test"].dbt_test(
+        rule, "decided", p_y="p", p_group={"F": "f", "M": None}, decision="choice", dialect="duckdb"
+    )
+    statement = Template(text).render(ref=lambda model: model)
+    for row, wrong in ((None, None), (7, "other"), (8, None)):
+        choice = [wrong if k == row else label for k, label in enumerate(right)]
+        connection = duckdb.connect()
+        connection.register("decided", pa.table({"id": range(100), "p": p, "f": f, "choice": choice}))
+        found = connection.execute(statement).fetchall()
+        assert [line[0] for line in found] == ([] if row is None else [row])
+    with pytest.raises(ValueError, match="rename it"):
+        modules["dbt_test"].dbt_test(rule, "x') }} drop", p_y="p", p_group={"F": "f", "M": None}, dialect="duckdb")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import functools
+import glob
 import os
 import re
 import secrets
 import shutil
 import stat
+import tempfile
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,10 +72,7 @@ def local_path(path: AnyPath, *, write: bool = False) -> Path:
         return Path(url2pathname(urlsplit(url).path))
     if write:
         raise InputError(f"{url} is an address, and evenhand writes files: write to a local file, and copy it there.")
-    raise InputError(
-        f"{url} is an address, and evenhand reads files: download it first. Parquet and CSV can also be read where they"
-        " are by DuckDB: evenhand.engines.duckdb, or --engine duckdb with fit and apply."
-    )
+    raise InputError(f"{url} is an address, and this is read from a file: download it first.")
 
 
 def write_error(target: AnyPath, error: OSError) -> WriteError:
@@ -166,6 +167,15 @@ def _remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+@functools.cache
+def scratch_folder() -> Path:
+    """Return a temporary folder of this process, which is removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="evenhand-"))
+    _unfinished.add(folder)
+    atexit.register(_remove, folder)
+    return folder
+
+
 def remove_unfinished() -> None:
     """Remove what is being written, for a process that is about to end without returning from its writes."""
     for path in list(_unfinished):
@@ -196,7 +206,7 @@ def check_outputs(
     ----------
     outputs, inputs : dict of paths
         By what they are called in a message, such as ``"--output"`` or ``"the table that is read"``. None is left out;
-        an input may be several paths.
+        an input may be several paths, a glob, or a folder: an output may not be inside that.
     folders : {"replaced", "filled"} or None, default=None
         Whether the outputs are folders: replaced with all that is in them, or made where needed and filled.
     """
@@ -204,7 +214,8 @@ def check_outputs(
     read = [(name, path) for name, given in inputs.items() if given is not None for path in _local(given)]
     for option, output in written.items():
         for name, path in read:
-            if is_same_file(output, path) or (folders == "replaced" and _is_inside(path, output)):
+            replaced = folders == "replaced" and _is_inside(path, output)
+            if replaced or is_same_file(output, path) or (path.is_dir() and _is_inside(output, path)):
                 raise InputError(f"{option} {output} is {name}: give {option} another name, so that it is kept.")
     names = list(written)
     for place, option in enumerate(names):
@@ -219,12 +230,19 @@ def check_outputs(
 
 
 def _local(given: AnyPath | Sequence[AnyPath]) -> list[Path]:
-    """Return the inputs that are on this machine: an address cannot be one of the outputs, which are files."""
+    """Return the inputs that are on this machine, those of a glob among them.
+
+    An address cannot be one of the outputs, which are files.
+    """
     listed = [given] if isinstance(given, str | os.PathLike) else given
-    urls = [url_of(path) for path in listed]
-    return [
-        local_path(p) for p, url in zip(listed, urls, strict=True) if url is None or url.lower().startswith("file:")
-    ]
+    found = []
+    for path in listed:
+        url = url_of(path)
+        if url is None or url.lower().startswith("file:"):
+            found.append(local_path(path))
+        if url is None and glob.has_magic(os.fspath(path)):
+            found += map(Path, glob.iglob(os.fspath(path), recursive=True))  # noqa: PTH207
+    return found
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

@@ -47,6 +47,9 @@ def read_members(values: Any, what: str) -> tuple[Hashable, ...]:
 
 def as_native(values: Any, what: str, **options: Any) -> Any:
     """Return what narwhals makes of a frame or Series, and anything else as it is."""
+    # Looking for every library that it knows would be most of the time that one row takes.
+    if type(values) in (np.ndarray, list, tuple):
+        return values
     try:
         return nw.from_native(values, pass_through=True, **options)
     except NarwhalsError as error:
@@ -444,6 +447,8 @@ def _numbered(names: Sequence[Any]) -> bool:
 
 def as_float_array(values: Any, what: str) -> FloatArray:
     """Return any numeric array, Series or frame as a contiguous float64 array."""
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
+        return values
     given = values
     native = as_native(values, what, allow_series=True)
     if isinstance(native, nw.Series | nw.DataFrame):

@@ -1,4 +1,4 @@
-"""Tables in files: CSV, Parquet and Arrow (Feather), by extension, whole or in batches of rows.
+"""Tables in CSV, Parquet and Arrow (Feather), by extension, whole or in batches of rows.
 
 Reading in batches takes memory that does not grow with the file. Writing appears whole or not at all: rows go
 to a temporary file beside the target, which takes the target's name when it is complete.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
-import glob
+import gzip
 import hashlib
 import os
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +24,8 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError, WriteError, require
 from evenhand.files import local_path, whole_or_nothing, write_error
 from evenhand.inputs import FloatArray
+from evenhand.origins import STANDARD_INPUT, Origin, format_of, origin_of
 
-FORMATS = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-}
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 BATCH_ROWS = 131_072
 LONGEST_NAME = 80
@@ -40,19 +34,6 @@ SHOWN_NAMES = 12
 
 def _pyarrow() -> Any:
     return require("Reading and writing tables", "cli", "pyarrow")
-
-
-def format_of(path: Path) -> str:
-    """Return the format that a file's extension stands for, or raise :class:`InputError`."""
-    found = FORMATS.get(path.suffix.lower())
-    if found is None:
-        raise InputError(f"{path}: the extension {path.suffix!r} is not one of {', '.join(FORMATS)}.")
-    return found
-
-
-def matching(path: Path) -> list[Path]:
-    """Return the files that a path with the signs ``*``, ``?`` and ``[`` stands for, and the path itself."""
-    return [path, *map(Path, glob.iglob(os.fspath(path), recursive=True))]  # noqa: PTH207
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -82,7 +63,7 @@ def shorten(name: str) -> str:
 class Source:
     """An open table: its columns' names, its number of rows where known, and its rows in batches."""
 
-    path: Path
+    path: str
     names: tuple[str, ...]
     schema: Any
     rows: int | None
@@ -101,10 +82,11 @@ class Source:
 
 
 @contextlib.contextmanager
-def _plain_errors(path: Path) -> Iterator[None]:
-    """Turn what pyarrow and the system raise about a file that is read into one message."""
+def _plain_errors(origin: Origin) -> Iterator[None]:
+    """Turn what pyarrow and the system raise about a table that is read into one message."""
     import pyarrow as pa
 
+    path = origin.shown
     try:
         yield
     except pa.ArrowCancelled:
@@ -113,14 +95,12 @@ def _plain_errors(path: Path) -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file.") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a directory, not a table.") from None
     except PermissionError:
         raise InputError(f"{path} may not be read by this user.") from None
-    except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
+    except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
         reason = _reason(error)
         hint = " Is it UTF-8?" if "UTF8" in reason or "utf-8" in reason.lower() else ""
-        raise InputError(f"{path} cannot be read as {format_of(path)}: {reason}.{hint}") from None
+        raise InputError(f"{path} cannot be read as {origin.kind}: {reason}.{hint}") from None
 
 
 @contextlib.contextmanager
@@ -158,7 +138,8 @@ def open_table(
     Parameters
     ----------
     path : path
-        A .csv, .parquet (.pq) or .arrow (.feather, .ipc) file.
+        A .csv, .csv.gz, .parquet (.pq) or .arrow (.feather, .ipc) file; a folder or a glob of Parquet files; an address
+        (http, https, or of a store that pyarrow knows); ``-`` for standard input.
     columns : sequence of str, default=None
         Read only these; None reads all.
     numbers : sequence of str, default=()
@@ -167,48 +148,71 @@ def open_table(
         Read the other columns of a CSV file as text, just as they are written.
     """
     _pyarrow()
-    source = local_path(path)
-    kind = format_of(source)
-    with _plain_errors(source):
-        if source.is_dir():
-            raise IsADirectoryError
-        if source.exists() and source.stat().st_size == 0:
-            raise InputError(f"{source} is empty.")
+    origin = origin_of(path)
+    with _plain_errors(origin):
+        if all(file.exists() and file.stat().st_size == 0 for file in origin.files):
+            raise InputError(f"{origin.shown} is empty.")
         openers = {"csv": _open_csv, "parquet": _open_parquet, "arrow": _open_arrow}
-        opened = openers[kind](source, columns, numbers, verbatim)
+        opener = _open_parquets if origin.folder is not None else openers[origin.kind]
+        opened = opener(origin, columns, numbers, verbatim)
         if columns is not None:
             opened.check_columns(columns)
         return opened
 
 
-def _guarded(path: Path, make: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
+def _guarded(origin: Origin, make: Callable[[], Iterator[Any]]) -> Callable[[], Iterator[Any]]:
     def batches() -> Iterator[Any]:
-        with _plain_errors(path):
+        with _plain_errors(origin):
             yield from make()
 
     return batches
 
 
-def _open_parquet(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+def _open_parquet(origin: Origin, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
     import pyarrow.parquet as pq
 
     # With pre_buffer, what was read is kept until the file is closed.
-    file = pq.ParquetFile(path, pre_buffer=False)
+    file = pq.ParquetFile(origin.files[0], pre_buffer=False)
     schema = file.schema_arrow
 
     def batches() -> Iterator[Any]:
         yield from file.iter_batches(batch_size=BATCH_ROWS, columns=None if columns is None else list(columns))
 
-    return Source(path, tuple(schema.names), schema, file.metadata.num_rows, _guarded(path, batches))
+    return Source(origin.shown, tuple(schema.names), schema, file.metadata.num_rows, _guarded(origin, batches))
 
 
-def _open_arrow(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+def _open_parquets(origin: Origin, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+    """Open several Parquet files as one table; a folder that is named ``column=value`` adds a column."""
+    from pyarrow import dataset
+
+    found = dataset.dataset(
+        list(map(str, origin.files)), format="parquet", partitioning="hive", partition_base_dir=str(origin.folder)
+    )
+    first, *others = (fragment.physical_schema for fragment in found.get_fragments())
+    for file, schema in zip(origin.files[1:], others, strict=True):
+        if not schema.equals(first):
+            raise InputError(
+                f"{file} has other columns than {origin.files[0].name}, or other types: write the files of"
+                f" {origin.shown} alike."
+            )
+
+    def batches() -> Iterator[Any]:
+        wanted = None if columns is None else list(columns)
+        yield from found.to_batches(columns=wanted, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
+
+    return Source(origin.shown, tuple(found.schema.names), found.schema, found.count_rows(), _guarded(origin, batches))
+
+
+def _open_arrow(origin: Origin, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
     import pyarrow as pa
 
+    path = origin.files[0]
     with path.open("rb") as file:
         begin = file.read(6)
     if begin[:4] == b"FEA1":
-        raise InputError(f"{path} is in the old Feather format, version 1: write it again as version 2 or as Parquet.")
+        raise InputError(
+            f"{origin.shown} is in the old Feather format, version 1: write it again as version 2 or as Parquet."
+        )
     stream = not begin.startswith(b"ARROW1")
     reader = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
 
@@ -224,14 +228,16 @@ def _open_arrow(path: Path, columns: Sequence[str] | None, numbers: Sequence[str
                 yield part if columns is None else part.select(list(columns))
 
     rows = None if stream else sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
-    return Source(path, tuple(reader.schema.names), reader.schema, rows, _guarded(path, batches))
+    return Source(origin.shown, tuple(reader.schema.names), reader.schema, rows, _guarded(origin, batches))
 
 
-def _open_csv(path: Path, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
+def _open_csv(origin: Origin, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
     import pyarrow as pa
     from pyarrow import csv as pa_csv
 
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    path = origin.files[0]
+    opens = gzip.open if path.name.lower().endswith(".gz") else open
+    with opens(path, "rt", encoding="utf-8-sig", newline="") as file:
         names = tuple(next(csv.reader(file), ()))
     types = {name: pa.string() for name in names} if verbatim else {}
     types |= {name: pa.float64() for name in numbers}
@@ -247,7 +253,7 @@ def _open_csv(path: Path, columns: Sequence[str] | None, numbers: Sequence[str],
         return pa_csv.open_csv(path, read_options=reading, convert_options=options)
 
     if (columns is not None and not set(columns) <= set(names)) or len(set(names)) < len(names):
-        return Source(path, names, None, None, _guarded(path, open_reader))
+        return Source(origin.shown, names, None, None, _guarded(origin, open_reader))
     with open_reader() as reader:
         schema = reader.schema
 
@@ -255,7 +261,7 @@ def _open_csv(path: Path, columns: Sequence[str] | None, numbers: Sequence[str],
         with open_reader() as reader:
             yield from reader
 
-    return Source(path, names, schema, None, _guarded(path, batches))
+    return Source(origin.shown, names, schema, None, _guarded(origin, batches))
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> Any:
@@ -267,7 +273,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> Any:
     batches = list(source.batches())
     if not sum(batch.num_rows for batch in batches):
         raise InputError(f"{source.path} has no rows.")
-    with _plain_errors(source.path):
+    with _plain_errors(origin_of(path)):
         return pa.Table.from_batches(batches)
 
 
@@ -344,11 +350,20 @@ def value_from_text(text: str, values: Iterable[Hashable], what: str) -> Hashabl
     raise InputError(f"{what} has no value {text!r}. {nearest(text, map(str, listed))}")
 
 
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Return what a table is called where its results are shown."""
+    return "standard input" if os.fspath(path) == STANDARD_INPUT else Path(path).name
+
+
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file, as hexadecimal digits."""
-    place = local_path(path)
-    with _plain_errors(place), place.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a table's file, as hexadecimal digits; of several files, that of their SHA-256s."""
+    origin = origin_of(path)
+    found = []
+    with _plain_errors(origin):
+        for place in origin.files:
+            with place.open("rb") as file:
+                found.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return found[0] if len(found) == 1 else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 class Writer:
@@ -403,7 +418,7 @@ def _fitted(table: Any, schema: Any) -> Any:
 def write_batches(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
     """Give a writer whose file appears whole or not at all."""
     target = local_path(path, write=True)
-    kind = format_of(target)
+    kind = format_of(target, write=True)
     with _plain_write_errors(target), whole_or_nothing(target) as temporary:
         writer = Writer(temporary, kind, schema)
         try:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import evenhand as eh
-from evenhand import tables
+from evenhand import origins, tables
 from evenhand.cli import main
 from evenhand.cli.columns import match_columns
 from evenhand.errors import InputError
@@ -474,10 +474,16 @@ URLS = ["s3://bucket/a/t.parquet", "https://h.org//a/t.csv?k=1", "gs://bucket/t.
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys):
+def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys, monkeypatch):
     """Every input and output; the address is named as it was given, but for slashes that pathlib leaves out."""
     write("t.parquet")
     named = url.replace("//a", "/a")
+
+    def refused(*_, **__):
+        raise OSError("no such host")
+
+    monkeypatch.setattr(origins, "urlopen", refused)
+    monkeypatch.setattr(origins, "_store", refused)
     for arguments in (
         ["audit", url, *AUDIT],
         ["fit", url, *FIT],
@@ -485,12 +491,14 @@ def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys):
         ["fit", "t.parquet", *FIT, "--test", url],
         ["frontier", url, *FRONTIER],
         ["apply", "rule.json", url, "-o", "o.csv"],
-        ["apply", url, "t.parquet", "-o", "o.csv"],
         ["explain", "rule.json", url, "--at", "0"],
-        ["explain", url, "t.parquet", "--at", "0"],
     ):
         said = answer(arguments, capsys, codes=(2,))
-        assert said.startswith(f"evenhand: {named} is an address, and evenhand reads files: download it first.")
+        assert said.startswith(f"evenhand: {named} cannot be read: no such host. Download it first")
+        assert len(said.splitlines()) == 1
+    for arguments in (["apply", url, "t.parquet", "-o", "o.csv"], ["explain", url, "t.parquet", "--at", "0"]):
+        said = answer(arguments, capsys, codes=(2,))
+        assert said.startswith(f"evenhand: {named} is an address, and this is read from a file: download it first.")
         assert len(said.splitlines()) == 1
     for arguments in (
         ["audit", "t.parquet", *AUDIT, "--report", url],

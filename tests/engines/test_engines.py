@@ -5,6 +5,7 @@ import numpy as np
 import polars
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -293,6 +294,14 @@ def test_what_is_asked_wrongly_is_refused(engine, rows, change, message):
         module.learn_rule(hand_over(rows), **{**DP, **change})
 
 
+@pytest.mark.parametrize("change", [{"p_y": "P"}, {"p_y": "pp"}, {"p_group": {"F": "ff", "M": None}}])
+def test_a_misspelt_column_is_an_error_when_a_rule_is_applied(engine, rows, change):
+    module, hand_over = engine
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
+    with pytest.raises(InputError, match=r"The table has no column .* Did you mean"):
+        module.apply(rule, hand_over(rows), **{"p_y": "p", "p_group": {"F": "f", "M": None}, **change})
+
+
 def test_a_tolerance_that_no_rule_keeps_is_said(rows):
     budget = eh.SelectionBudget(lower=0.3, upper=0.3) & eh.MinimumRate("selection_rate", 0.4)
     with pytest.raises(InfeasibleError, match="loosen"):
@@ -347,6 +356,27 @@ def test_batches_that_can_be_read_once_are_learnt_from_their_counts(rows):
         arrow.learn_rule([], **DP)
     with pytest.raises(InputError, match="must be Arrow record batches"):
         arrow.learn_rule(3, **DP)
+
+
+def test_a_lazy_frame_and_a_scanner_are_read_like_the_table(rows):
+    expected = arrow.learn_rule(rows, **DP)
+    decided = arrow.apply(expected, rows).read_all()
+    for data in (polars.from_arrow(rows).lazy(), ds.dataset(rows).scanner(batch_size=700)):
+        rule = arrow.learn_rule(data, **DP)
+        assert rule.learned_from["quantisation"]["recounted"] is True
+        assert rule.solution_ == expected.solution_
+        assert arrow.apply(rule, data).read_all()["decision"].equals(decided["decision"])
+    lazy = polars.from_arrow(rows).lazy().filter(polars.col("p") > 2)
+    assert arrow.apply(expected, lazy).read_all().num_rows == 0
+    nothing = ds.dataset(rows).scanner(filter=pc.field("p") > 2)
+    assert arrow.apply(expected, nothing).read_all().num_rows == 0
+
+
+def test_a_scanner_of_an_iterator_is_read_once(rows):
+    scanner = ds.Scanner.from_batches(iter(rows.to_batches(max_chunksize=700)), schema=rows.schema)
+    rule = arrow.learn_rule(scanner, **DP)
+    assert rule.learned_from["quantisation"]["recounted"] is False
+    assert rule.learned_from["rows"] == len(rows)
 
 
 def scores(table):

@@ -285,11 +285,12 @@ def test_a_graph_that_decides_otherwise_is_not_written(data, tmp_path, monkeypat
 
 
 def test_what_cannot_be_exported_is_refused_with_the_reason(data, tmp_path):
-    import lightgbm
+    class Unknown(GaussianNB):
+        pass
 
     path = tmp_path / "fair.onnx"
-    with pytest.raises(InputError, match=r"skl2onnx cannot convert LGBMClassifier.*rule_to_onnx"):
-        classifier_to_onnx(fitted(lightgbm.LGBMClassifier(n_estimators=2, verbose=-1), data), path, data.X)
+    with pytest.raises(InputError, match=r"skl2onnx cannot convert Unknown.*rule_to_onnx"):
+        classifier_to_onnx(fitted(Unknown(), data), path, data.X)
     seen = fitted(LogisticRegression(), data, sensitive_at_predict=True)
     with pytest.raises(InputError, match="rule_to_onnx"):
         classifier_to_onnx(seen, path, data.X)

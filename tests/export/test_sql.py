@@ -107,10 +107,17 @@ def test_margins_of_any_size_are_decided(z):
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_quotes_a_hostile_name(dialect):
     rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
-    mark = DIALECTS[dialect].quote
+    first, mark = DIALECTS[dialect].quote
     text = rule.to_sql(p_y=f"p{mark}; DROP", p_group={"F": "f", "M": "m"}, dialect=dialect)
-    escaped = "\\" + mark if dialect == "bigquery" else 2 * mark
-    assert f"{mark}p{escaped}; DROP{mark}" in text
+    escaped = "\\" + mark if DIALECTS[dialect].escapes else 2 * mark
+    assert f"{first}p{escaped}; DROP{mark}" in text
+
+
+def test_a_misspelt_column_is_an_error_in_sqlite_and_not_a_text():
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
+    text = rule.to_sql(p_y="probabilty", p_group={"F": "f", "M": "m"}, dialect="sqlite")
+    with pytest.raises(sqlite3.OperationalError, match="no such column: probabilty"):
+        run(text, ["p", "f", "m"], np.ones((3, 1)))
 
 
 @pytest.mark.parametrize(

@@ -12,46 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenhand as eh
-from scored_rows import HOSTILE, decide_by, hostile_texts
-
-NAMES = [
-    "p",
-    "select",
-    "a b",
-    'quo"te',
-    "back`tick",
-    "semi;colon",
-    "x'y",
-    "ünï",
-    "-- comment",
-    "1st",
-    "{df}",
-    "$1",
-    "a.b",
-    "back\\slash",
-    "ends in \\",
-    "\\`",
-    "new\nline",
-]
-CRITERIA = ("dp", "eo", "eop")
-
-
-def random_case(seed, names, criterion):
-    """Return a rule, a table under hostile names, the spelling of its columns, and the probabilities as arrays."""
-    rng = np.random.default_rng(seed)
-    rule = eh.Rule.from_criterion(
-        criterion, groups={"sex": ("F", "M")}, priors=rng.dirichlet(np.ones(4)).reshape(2, 2),
-        z=rng.normal(size=2 if criterion == "eo" else 1) * 0.1, classes=("it's no", "yes"),
-        costs=(1.0, rng.uniform(0.5, 3.0)),
-    )  # fmt: skip
-    p, joint = rng.random(200), rng.dirichlet(np.ones(4), 200).reshape(200, 2, 2)
-    table = pa.table(dict(zip(names, [p, *joint.reshape(200, 4).T], strict=False)))
-    cells = [(label, group) for label in rule.classes for group in ("F", "M")]
-    return rule, table, {"p_y": names[0], "p_group": dict(zip(cells, names[1:5], strict=True))}, p, joint
+from scored_rows import CRITERIA, HOSTILE, HOSTILE_NAMES, decide_by, hostile_texts, random_case
 
 
 @settings(max_examples=25)
-@given(seed=st.integers(0, 2**32 - 1), names=st.permutations(NAMES), criterion=st.sampled_from(CRITERIA))
+@given(seed=st.integers(0, 2**32 - 1), names=st.permutations(HOSTILE_NAMES), criterion=st.sampled_from(CRITERIA))
 def test_duckdb_decides_every_row_as_python_does(seed, names, criterion):
     rule, table, spelling, p, joint = random_case(seed, names, criterion)
     texts = [rule.to_sql(**spelling, dialect="duckdb", output=output) for output in ("margin", "decision")]
@@ -65,7 +30,7 @@ def test_duckdb_decides_every_row_as_python_does(seed, names, criterion):
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_spark_decides_every_row_as_python_does(spark, criterion):
     for seed, start in enumerate((0, 4, 8, 12)):
-        rule, table, spelling, p, joint = random_case(seed, NAMES[start : start + 5], criterion)
+        rule, table, spelling, p, joint = random_case(seed, HOSTILE_NAMES[start : start + 5], criterion)
         texts = [rule.to_sql(**spelling, dialect="spark", output=output) for output in ("margin", "decision")]
         frame = spark.createDataFrame(table)
         found = frame.selectExpr(*(f"{text} AS c{k}" for k, text in enumerate(texts))).toArrow()

@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import io
+import secrets
 import tempfile
 import traceback
 import warnings
@@ -39,6 +40,7 @@ MODULES = {
     "evenhand.engines.arrow": ("learn_rule", "aggregate", "apply"),
     "evenhand.engines.duckdb": ("learn_rule", "aggregate", "apply"),
     "evenhand.engines.spark": ("learn_rule", "aggregate", "apply"),
+    "evenhand.export.mlflow": ("save_model", "log_model", "load_classifier"),
     "evenhand.export.onnx": ("rule_to_onnx", "classifier_to_onnx"),
     "evenhand.statistics.intervals": (
         "effective_counts", "newcombe_interval", "rows_needed", "wilson_interval",
@@ -124,6 +126,7 @@ EXEMPT = {
     "evenhand.engines.spark.learn_rule": "reads names and options with the code of the other engines, and needs Java",
     "evenhand.engines.spark.aggregate": "the same",
     "evenhand.engines.spark.apply": "the same",
+    "evenhand.export.mlflow.log_model": "checks what save_model checks, and writes to a tracking server",
 }
 
 
@@ -396,6 +399,8 @@ def _saved(kind: str) -> Path:
         eh.io.save(_fair(), path)
     elif kind == "watch.json":
         _watch().save(path)
+    elif kind == "model":
+        _late("evenhand.export.mlflow", "save_model")(_fair(), path, _rows()["X"])
     else:
         _aggregate().save(path)
     return path
@@ -581,6 +586,15 @@ def calls() -> Mapping[str, Call]:
         "evenhand.engines.Aggregate.error_bound": Call(cells.error_bound, lambda: {"rule": _counted_rule()}),
         "evenhand.engines.Aggregate.save": Call(cells.save, lambda: {"path": "counts.parquet"}),
         "evenhand.engines.Aggregate.load": Call(type(cells).load, lambda: {"path": _saved("counts.parquet")}),
+        "evenhand.export.mlflow.save_model": Call(
+            _late("evenhand.export.mlflow", "save_model"),
+            lambda: {"fair": fair, "path": f"model-{secrets.token_hex(4)}", "X_sample": _rows()["X"]},
+            foreign=("X_sample",),
+            slow=True,
+        ),
+        "evenhand.export.mlflow.load_classifier": Call(
+            _late("evenhand.export.mlflow", "load_classifier"), lambda: {"path": _saved("model")}
+        ),
         "evenhand.export.onnx.rule_to_onnx": Call(
             _late("evenhand.export.onnx", "rule_to_onnx"), lambda: {"rule": rule, "path": "rule.onnx", **_deciding()}
         ),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -351,3 +353,34 @@ def test_no_rows_get_no_decisions():
         assert rule.decide(none, cells).shape == rule.decision_function(none, cells).shape == (0,)
         assert rule.bias_scores(none, cells).shape == (0, len(rule.terms))
         assert rule.explain(none, cells) == []
+
+
+def test_one_row_costs_neither_a_search_for_frames_nor_a_new_form(monkeypatch):
+    """Looking for every library of frames took most of the time of a row, and so did writing the rule out again."""
+    rule = eh.Rule.from_criterion("eo", groups={"sex": ("F", "M")}, priors=[[0.3, 0.2], [0.2, 0.3]], z=[0.1, -0.2])
+    p, joint = np.array([0.6]), np.array([[[0.1, 0.2], [0.3, 0.4]]])
+    expected = rule.decide(p, joint).tolist()
+    made = []
+    monkeypatch.setattr("narwhals.stable.v2.from_native", lambda *_, **__: made.append("frame"))
+    monkeypatch.setattr(eh.Rule, "linear_form", lambda *_, **__: made.append("form"))
+    for _ in range(3):
+        assert rule.decide(p, joint).tolist() == expected
+        assert rule.decide([0.6], joint.tolist()).tolist() == expected
+    assert made == []
+
+
+def test_rules_that_have_decided_are_still_equal_copied_and_pickled():
+    rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1], classes=("no", "yes"))
+    fresh = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1], classes=("no", "yes"))
+    decided = rule.decide([0.6, 0.4], [[0.5, 0.5], [0.5, 0.5]])
+    decided[:] = "no"
+    rule.linear_form().columns["sex"][:] = 0.0
+    assert rule == fresh
+    for again in (rule, pickle.loads(pickle.dumps(rule)), copy.deepcopy(rule)):
+        assert (
+            again.decide([0.6, 0.4], [[0.9, 0.1], [0.1, 0.9]]).tolist()
+            == fresh.decide([0.6, 0.4], [[0.9, 0.1], [0.1, 0.9]]).tolist()
+        )
+    # Columns that are joint need another form than those that are not.
+    joint = [[[0.45, 0.05], [0.45, 0.05]], [[0.05, 0.45], [0.05, 0.45]]]
+    assert rule.decide([0.6, 0.4], joint).tolist() == fresh.decide([0.6, 0.4], [[0.9, 0.1], [0.1, 0.9]]).tolist()

@@ -28,8 +28,8 @@ CONFIG: ContextVar[Path | None] = ContextVar("config", default=None)
 _HELP = "Fair decisions from any probabilistic classifier, after training, at the least cost in accuracy."
 _EPILOGUE = (
     "With any command: --config options.toml reads options from a TOML file, with a table for each command,"
-    " such as [audit]; --debug shows where an error comes from. Tables are .csv, .parquet or .arrow"
-    " (.feather).\n\n"
+    " such as [audit]; --debug shows where an error comes from. Tables are .csv, .csv.gz, .parquet or"
+    " .arrow (.feather) files, folders or quoted globs of .parquet files, addresses, or - for standard input.\n\n"
     "Exit codes: 0 done (audit: pass; watch: holds; alternatives: refuted), 1 the audit fails, what is watched is"
     " violated or an alternative is found, 2 bad input, 3 not enough evidence for a verdict (fit: the rule widens a gap"
     " on the rows of --test; alternatives: open), 130 interrupted."
@@ -97,6 +97,8 @@ def _run(tokens: list[str]) -> int:
     except ImportError:
         raise MissingExtraError("The command line", "cyclopts", "cli") from None
     rest, config = _take_global_options(tokens)
+    # A lone hyphen is a path, which cyclopts would take for an option.
+    rest = ["./-" if token == "-" else token for token in rest]
     CONFIG.set(None)
     app = make_app()
     if config is not None:

@@ -38,7 +38,7 @@ def apply(
     rule
         The JSON file that `fit` wrote, or the .skops file of `fit --features`.
     file
-        A .csv, .parquet or .arrow table.
+        A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     output
         The table to write, in the format of its extension.
     score
@@ -55,7 +55,7 @@ def apply(
     keep
         Whether the table's own columns are written too.
     engine
-        Decide in duckdb or spark instead; the file may then be a glob, and spark's output is a folder.
+        Decide in duckdb or spark instead; spark's output is a folder.
     """
     from evenhand import tables
     from evenhand.cli import PASS
@@ -65,11 +65,12 @@ def apply(
     from evenhand.engines.deciding import Decider
     from evenhand.engines.source import check_key
     from evenhand.errors import InputError
+    from evenhand.origins import format_of
     from evenhand.rules.mixture import read_rule
 
     out.check_outputs(
         {"--output": output},
-        {"the rule that is read": rule, "the table that is read": tables.matching(file) if engine else file},
+        {"the rule that is read": rule, "the table that is read": file},
         folders="replaced" if engine == "spark" else None,
     )
     if rule.suffix.lower() == ".skops":
@@ -90,7 +91,7 @@ def apply(
         apply_by_engine(engine, learned, file, output, key=key, prefix=prefix, keep=keep, **given)  # type: ignore[arg-type]
         out.say(f"The decided table is in {output}")
         return PASS
-    kind = tables.format_of(output)
+    kind = format_of(output, write=True)
     named = which_columns(learned, tables.open_table(file).names, score, group_score or [], joint_score or [])
     write_decided(
         Decider(learned, named.probabilities, prefix, keep, key),

@@ -14,6 +14,7 @@ from evenhand.engines.deciding import Decider, Probabilities
 from evenhand.engines.source import check_key
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
+from evenhand.origins import format_of
 
 
 def apply_classifier(path: Path, file: Path, output: Path, *, key: str | None, prefix: str, keep: bool) -> int:
@@ -22,7 +23,7 @@ def apply_classifier(path: Path, file: Path, output: Path, *, key: str | None, p
     if not isinstance(fair, FairClassifier):
         raise InputError(f"{path} holds a {type(fair).__name__}, which decides no rows by a rule.")
     check_key(fair.rule_, key)
-    kind = tables.format_of(output)
+    kind = format_of(output, write=True)
     features = Features.remembered(fair.rule_.learned_from)
     names = features.names if features is not None else _feature_names(fair, path)
     plain = tuple(name for name in fair.held_out_.groups if isinstance(name, str))

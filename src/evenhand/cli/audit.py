@@ -37,7 +37,7 @@ def audit(
     Parameters
     ----------
     file
-        A .csv, .parquet or .arrow table.
+        A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     sensitive
         A column of groups; give it several times for several attributes.
     label

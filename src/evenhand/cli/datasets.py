@@ -38,10 +38,11 @@ def datasets(
     from evenhand import tables
     from evenhand.cli import PASS
     from evenhand.cli import output as out
+    from evenhand.origins import format_of
 
     if output is not None:
         out.check_outputs({"--output": output})
-        tables.format_of(output)
+        format_of(output, write=True)
     if name is None:
         width = max(map(len, _KNOWN))
         out.say("\n".join(f"{known.ljust(width)}  {words}" for known, words in _KNOWN.items()))

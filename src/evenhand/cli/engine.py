@@ -15,6 +15,7 @@ from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, require
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
+from evenhand.origins import STANDARD_INPUT, format_of, origin_of
 from evenhand.rows import needed_attributes
 from evenhand.rules.events import AttributeKey
 from evenhand.rules.mixture import Mixture
@@ -92,7 +93,7 @@ def apply(
     keep: bool,
 ) -> None:
     """Decide every row of a table by an engine; the output appears whole or not at all."""
-    kind = tables.format_of(output)
+    kind = format_of(output, write=True)
     if kind == "arrow":
         raise InputError(f"{output}: with --engine the output is .parquet or .csv.")
     engine, data = _open(name, file)
@@ -130,6 +131,8 @@ def summary(rule: Rule) -> str:
 def _open(name: EngineName, file: Path) -> tuple[Any, Any]:
     url = url_of(file)
     place = str(local_path(file)) if url is None or url.lower().startswith("file:") else url
+    if place == STANDARD_INPUT:
+        place = str(origin_of(file).files[0])
     if name == "duckdb":
         from evenhand.engines import duckdb
 
@@ -137,7 +140,7 @@ def _open(name: EngineName, file: Path) -> tuple[Any, Any]:
     from evenhand.engines import spark
 
     session = _session()
-    csv = file.suffix.lower() == ".csv"
+    csv = place.lower().endswith((".csv", ".csv.gz"))
     with spark.plain_errors():
         read = session.read
         return spark, read.csv(place, header=True, inferSchema=True) if csv else read.parquet(place)

@@ -137,7 +137,7 @@ def _from_json(path: Path) -> tuple[Any, Any]:
         table = pa.table({name: [entry.get(name) for entry in listed[:MOST_ROWS]] for name in names})
     except (pa.ArrowException, OverflowError, TypeError) as error:
         raise InputError(f"{path}: a column mixes values of different kinds ({error}).") from None
-    return Source(path, names, table.schema, table.num_rows, lambda: iter(table.to_batches())), table
+    return Source(str(path), names, table.schema, table.num_rows, lambda: iter(table.to_batches())), table
 
 
 def in_words(receipt: Receipt | DrawnReceipt) -> str:

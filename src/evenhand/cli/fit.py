@@ -49,7 +49,7 @@ def fit(
     Parameters
     ----------
     file
-        A .csv, .parquet or .arrow table.
+        A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     columns
         Where the labels, groups and probabilities are.
     output
@@ -90,7 +90,6 @@ def fit(
     engine
         Learn where the data is, for tables that do not fit in memory: duckdb on one machine, spark on a cluster.
     """
-    from evenhand import tables
     from evenhand.cli import INSUFFICIENT, PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
@@ -103,8 +102,10 @@ def fit(
 
     out.check_outputs(
         {"--output": output, "--report": report, "--card": card},
-        {"the table that is read": tables.matching(file) if engine else file, "the table of --test": test},
+        {"the table that is read": file, "the table of --test": test},
     )
+    if test is not None and (file, test) == (Path("-"), Path("-")):
+        raise InputError("Standard input can be one table, not two: give --test a file.")
     check_tolerance(tolerance)
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None

@@ -33,7 +33,7 @@ def frontier(
     Parameters
     ----------
     file
-        A .csv, .parquet or .arrow table.
+        A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     columns
         Where the labels, groups and probabilities are.
     criterion
@@ -65,6 +65,7 @@ def frontier(
     from evenhand.cli.columns import read_scores
     from evenhand.cli.criterion import combine
     from evenhand.errors import InputError
+    from evenhand.origins import format_of
     from evenhand.rules.criteria import check_tolerance
     from evenhand.rules.frontier import frontier_of
     from evenhand.rules.scores import read_costs
@@ -73,7 +74,7 @@ def frontier(
 
     out.check_outputs({"--output": output, "--report": report}, {"the table that is read": file})
     if output is not None:
-        tables.format_of(output)
+        format_of(output, write=True)
     check_tolerance(tolerance)
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None

@@ -75,7 +75,7 @@ def command_line() -> str:
 
 def provenance(path: Path) -> dict[str, str]:
     """Return where a result comes from: the file, its hash and the command."""
-    return {"data": path.name, "sha256": tables.sha256_of(path), "command": command_line()}
+    return {"data": tables.name_of(path), "sha256": tables.sha256_of(path), "command": command_line()}
 
 
 def check_outputs(

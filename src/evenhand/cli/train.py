@@ -71,7 +71,7 @@ def train(
         verbose=1,
     )
     fair.fit(found.matrix(table), rows.y, sensitive_features=rows.sensitive_features, sample_weight=rows.sample_weight)
-    origin = {"columns": found.to_dict(), "data": {"name": file.name, "sha256": tables.sha256_of(file)}}
+    origin = {"columns": found.to_dict(), "data": {"name": tables.name_of(file), "sha256": tables.sha256_of(file)}}
     if isinstance(fair.rule_, Rule):
         fair.rule_ = with_determinism(fair.rule_, fair.held_out_, fair._options)
     fair.rule_ = fair.rule_.noting(**origin)

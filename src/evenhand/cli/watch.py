@@ -71,7 +71,7 @@ def watch(
     rule
         The JSON file that `fit` wrote. It decides the rows, and says which criterion and tolerance to watch.
     file
-        A .csv, .parquet or .arrow table of new rows.
+        New rows: a .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or -.
     state
         The JSON file that keeps the counts between calls.
     criterion

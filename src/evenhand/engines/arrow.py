@@ -53,10 +53,11 @@ def learn_rule(
 
     Parameters
     ----------
-    data : Table, Dataset, RecordBatchReader, iterable of RecordBatch, or a function that returns one of these
-        A reader or an iterator can be read once: then the rule is learnt from the counts alone, and the numbers of its
-        ``solution_`` are about quantised scores. Anything else is read twice, and they are exact. The status is "found"
-        in both cases: a search over quantised scores proves nothing about the rows themselves.
+    data : Table, Dataset, Scanner, Polars LazyFrame, RecordBatchReader, iterable of RecordBatch, or a function
+        A function returns one of the others. A LazyFrame is collected in batches, each time it is read.
+        A reader, an iterator or a scanner of one can be read once: then the rule is learnt from the counts alone, and
+        the numbers of its ``solution_`` are about quantised scores. Anything else is read twice, and they are exact.
+        The status is "found" in both cases: a search over quantised scores proves nothing about the rows themselves.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
 
@@ -140,7 +141,7 @@ class _Batches:
             self._iterator = opened
             self._waiting = [] if first is None else [first]
         if first is None:
-            schema = getattr(data, "schema", None)
+            schema = getattr(data, "projected_schema", getattr(data, "schema", None))
             if not isinstance(schema, pa.Schema):
                 raise InputError("There are no record batches: there is nothing to read.")
             self.schema = schema
@@ -224,6 +225,10 @@ def _opener(data: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
         return True, lambda: [data]
     if isinstance(data, pa.Table | pa.dataset.Dataset):
         return True, data.to_batches
+    if isinstance(data, pa.dataset.Scanner):
+        return _scanned(data)
+    if _is_lazy_frame(data):
+        return True, lambda: _collected(data)
     if isinstance(data, list | tuple):
         return True, lambda: data
     if isinstance(data, pa.RecordBatchReader | Iterator):
@@ -233,6 +238,36 @@ def _opener(data: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return True, lambda: data
     raise InputError(f"data must be Arrow record batches, or something that gives them; got {shown(data)}.")
+
+
+def _scanned(scanner: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
+    """Return whether a scanner can be read again, which one of an iterator cannot, and what gives its batches."""
+    pa = _pyarrow()
+    opened = scanner.to_batches()
+    first = list(itertools.islice(opened, 1))
+    try:
+        next(iter(scanner.to_batches()), None)
+    except pa.ArrowInvalid:
+        return False, lambda: itertools.chain(first, opened)
+    return True, scanner.to_batches
+
+
+def _is_lazy_frame(data: Any) -> bool:
+    return type(data).__module__.startswith("polars.") and type(data).__name__ == "LazyFrame"
+
+
+def _collected(frame: Any) -> Iterator[Any]:
+    """Give a Polars LazyFrame batch by batch, as it is computed."""
+    if not hasattr(frame, "collect_batches"):
+        raise InputError("This version of Polars computes a LazyFrame whole: collect() it, or install a newer Polars.")
+    empty = True
+    for part in frame.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+        for batch in part.to_arrow().to_batches():
+            empty = False
+            yield batch
+    if empty:
+        table = frame.head(0).collect().to_arrow()
+        yield _pyarrow().record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
 def _frame(batch: Any, columns: Columns) -> dict[str, NDArray[Any]]:

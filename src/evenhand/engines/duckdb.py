@@ -57,8 +57,9 @@ def learn_rule(
 
     Parameters
     ----------
-    data : path, glob, list of paths, DuckDBPyRelation, or a frame
-        Parquet or CSV files, or anything DuckDB can query; a table of pyarrow, pandas or Polars is read where it is.
+    data : path, folder, glob, list of paths, DuckDBPyRelation, or a frame
+        Parquet or CSV files, a folder of Parquet files, or anything DuckDB can query; a table of pyarrow, pandas or
+        Polars is read where it is.
     criterion, tolerance
         As in :func:`evenhand.learn_rule`.
     y : str or None, default=None
@@ -277,7 +278,8 @@ def _paths(data: Any) -> list[str]:
         raise InputError(
             f"data must be a path, a glob, several paths, a DuckDB relation or a frame; got {shown(data)}."
         )
-    return [str(check_path(path, "data")) for path in given]
+    found = [check_path(path, "data") for path in given]
+    return [str(path / "**" / "*.parquet") if path.is_dir() else str(path) for path in found]
 
 
 def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:

@@ -7,8 +7,7 @@ rows first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -20,19 +19,24 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST, Counter
 from evenhand.engines.schema import Cells, Columns, Tally, Words
 from evenhand.engines.source import Counted, Learning, Names, Size
-from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
-from evenhand.errors import InputError, require
+from evenhand.engines.spark_frame import (
+    SPELLING,
+    apply,
+    check_frame,
+    kinds_of,
+    plain_errors,
+    second_entry,
+    with_entries,
+)
+from evenhand.engines.sql import inner_columns
+from evenhand.errors import require
 from evenhand.rules.criteria import Criterion, resolve
-from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
-from evenhand.rules.sql import DIALECTS
-from evenhand.rules.strata import check_unstratified
+
+__all__ = ["FairTransformer", "Table", "aggregate", "apply", "learn_rule", "plain_errors"]  # noqa: F822 (see __getattr__)
 
 PEEK_ROWS = 100_000
 ROOM = 8
-SPELLING = DIALECTS["spark"]
-_KINDS = {"boolean": "bool", "string": "text", "float": "float", "double": "float"}
-_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 
 
 def learn_rule(
@@ -55,8 +59,12 @@ def learn_rule(
     data : pyspark.sql.DataFrame
         The rows. They are read twice, and must be the same both times: cache what is not.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
-        As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
+        As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns. Probabilities may be entries of a vector or
+        an array: ``"probability[1]"``; a vector alone, such as the ``probability`` of a Spark ML classifier, stands for
+        its second entry.
     """
+    p_y = second_entry(data, p_y)
+    data, _ = with_entries(data, p_y, p_group)
     table = Table(data)
     columns = shared.find_columns(
         table,
@@ -78,40 +86,14 @@ def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: 
     return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
 
 
-def apply(
-    rule: Rule | Mixture,
-    data: Any,
-    *,
-    p_y: str | None = None,
-    p_group: Any = None,
-    key: str | None = None,
-    prefix: str = "",
-    keep: bool = True,
-) -> Any:
-    """Return the DataFrame with the columns decision, fair_margin, flipped and bias_score_1, ... added.
+def __getattr__(name: str) -> Any:
+    """Give FairTransformer, which needs pyspark.ml, when it is asked for."""
+    if name != "FairTransformer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("evenhand.engines.spark.FairTransformer", "engines", "pyspark.ml")
+    from evenhand.engines.spark_ml import FairTransformer
 
-    Columns that are not named are those that the rule was learnt on; see :func:`evenhand.engines.duckdb.apply`. A row
-    that is not made of probabilities is an error when the result is read; so is one that rounding took over
-    the edge of [0, 1], which :meth:`evenhand.Rule.decide` sets to it: give ``least(greatest(p, 0), 1)``.
-    """
-    table = Table(data)
-    score, cells = shared.columns_of_rule(rule, p_y, p_group)
-    check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
-    shared.check_columns(table.names, cells, score)
-    kind = shared.key_kind_of(rule, key, table.kinds)
-    names = shared.new_names(rule, prefix, table.names if keep else ())
-    frame, kept = data, ["*"] if keep else []
-    with plain_errors():
-        if isinstance(rule, Mixture):
-            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, ("spark", "raise_error"))
-            for name, text in stages:
-                others = [column for column in frame.columns if column != name]
-                frame = frame.selectExpr(*map(SPELLING.name, others), f"{text} AS {SPELLING.name(name)}")
-            kept = list(map(SPELLING.name, table.names)) if keep else []
-        else:
-            texts = added_columns(rule, score, cells, SPELLING, "raise_error")
-        new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
-        return frame.selectExpr(*kept, *new)
+    return FairTransformer
 
 
 class Table:
@@ -120,10 +102,7 @@ class Table:
     again = True
 
     def __init__(self, data: Any) -> None:
-        if not all(hasattr(data, name) for name in ("selectExpr", "groupBy", "dtypes")):
-            _pyspark()
-            raise InputError(f"data must be a Spark DataFrame; got {type(data).__name__}.")
-        self.frame = data
+        self.frame = check_frame(data)
 
     @property
     def names(self) -> Sequence[str]:
@@ -133,7 +112,7 @@ class Table:
     @cached_property
     def kinds(self) -> Mapping[str, str]:
         """What each column holds."""
-        return {name: "number" if kind in _NUMBERS else _KINDS.get(kind, kind) for name, kind in self.frame.dtypes}
+        return kinds_of(self.frame)
 
     def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
         """Return the distinct combinations of the values of some columns."""
@@ -227,17 +206,3 @@ def _grouped(words: Any, tally: Tally, sums: int, level: int, *, counted: bool =
     wanted.append(functions.expr("sum(n) AS n" if counted else "count(1) AS n"))
     chosen = words.selectExpr(*keys, *values, *(["n"] if counted else []))
     return chosen.groupBy(*(f"k{j}" for j in range(tally.width))).agg(*wanted)
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Turn what Spark raises into :class:`InputError` with one line."""
-    errors = _pyspark().errors
-    try:
-        yield
-    except errors.PySparkException as error:
-        raise InputError(f"Spark cannot do this: {str(error).splitlines()[0][:300]}") from None
-
-
-def _pyspark() -> Any:
-    return require("evenhand.engines.spark", "engines", "pyspark", "pyspark.errors")

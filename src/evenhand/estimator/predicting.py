@@ -236,7 +236,8 @@ class Predictions:
             crossed one; within strata, those of each stratum beside them. ``rule_.decide(p_y, p_group)`` is
             ``predict(X)``.
         """
-        check_is_fitted(self, "rule_")
+        if "rule_" not in vars(self):
+            check_is_fitted(self, "rule_")
         strata = strata_columns(X, self.rule_.strata) if self.rule_.strata else None
         p_y, p_group = self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
         if strata is None or isinstance(self.rule_, Mixture):

@@ -3,8 +3,9 @@
 No export is written on trust: the graph is first run in onnxruntime and compared with Python, row by row. Every
 label must be the same. The fair margins may differ as much as they would if each probability were off by
 ``PROBABILITY_SLACK``, which is what single precision inside a converted model costs; the rule itself, linear
-models, networks of scikit-learn and histogram gradient boosting compute in double precision, forests and
-MLP in single, as their operators have it. A graph that disagrees is refused with :class:`DisagreementError`.
+models, networks of scikit-learn and histogram gradient boosting compute in double precision, MLP and the
+boosted trees of other libraries in single. Forests add in double precision and give the sum in single. A graph that
+disagrees is refused with :class:`DisagreementError`.
 """
 
 from __future__ import annotations
@@ -156,8 +157,9 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     is the positive one) and ``probability``, the base model's P(Y = positive | x). With ``randomize=True`` there are
     ``expected_decision`` and ``lot`` instead of ``fair_margin``, and one more input, ``key``, as in
     :func:`rule_to_onnx`; lots are not drawn by scores here, which may differ from Python's in their last digit. The
-    models convert through skl2onnx; histogram gradient boosting and :class:`evenhand.paper.models.MLP`, on their own or
-    at the end of a Pipeline, are written here, because the stock converter would round the thresholds.
+    models convert through skl2onnx, those of LightGBM and XGBoost through onnxmltools, and those of CatBoost by itself.
+    Histogram gradient boosting, forests and :class:`evenhand.paper.models.MLP`, on their own or at the end of a
+    Pipeline, are written here, because the stock converter would round the thresholds or the sums.
 
     Parameters
     ----------

@@ -17,6 +17,8 @@ from sklearn.pipeline import Pipeline
 from evenhand.errors import InputError
 from evenhand.estimator.auxiliary import Layout
 from evenhand.estimator.crossfit import FoldEnsemble, LabelMarginal
+from evenhand.export.onnx_boosters import add_booster, booster_family
+from evenhand.export.onnx_forests import FORESTS, add_forest
 from evenhand.export.onnx_graph import ML, Graph, require
 from evenhand.io.parts import edges
 
@@ -113,7 +115,7 @@ class ModelGraph(Graph):
     def _own_or_converted(self, model: Any) -> str:
         last = model.steps[-1][1] if isinstance(model, Pipeline) else model
         last = last.estimator if isinstance(last, FrozenEstimator) else last
-        writes = self._add_boosting if isinstance(last, HistGradientBoostingClassifier) else _mlp_writer(self, last)
+        writes = self._writer(last)
         if writes is None:
             return self.cast(self._convert(model, {"zipmap": False})[-1], self.onnx.TensorProto.DOUBLE)
         if isinstance(model, Pipeline) and len(model.steps) > 1:
@@ -123,6 +125,16 @@ class ModelGraph(Graph):
         else:
             edge = self._matrix
         return writes(last, edge)
+
+    def _writer(self, model: Any) -> Callable[[Any, str], str] | None:
+        """Return what adds a model that is not left to skl2onnx, or None."""
+        if isinstance(model, HistGradientBoostingClassifier):
+            return self._add_boosting
+        if isinstance(model, FORESTS) and self.opsets is OTHER_OPSETS:
+            return lambda model, edge: add_forest(self, model, edge)
+        if booster_family(model) is not None:
+            return lambda model, edge: add_booster(self, model, edge, int(model.n_features_in_))
+        return _mlp_writer(self, model)
 
     @cached_property
     def _matrix(self) -> str:

@@ -203,7 +203,7 @@ class Rule(Displayed):
         """The attributes whose probabilities the rule needs: names, and an Intersection for each crossed one."""
         return tuple(dict.fromkeys(map(base_of, self._compared)))
 
-    @property
+    @cached_property
     def strata(self) -> tuple[str, ...]:
         """The columns of strata that the rule needs, besides probabilities."""
         return tuple(dict.fromkeys(key.within for key in self.stratified))
@@ -294,11 +294,10 @@ class Rule(Displayed):
             parts = parts_with_strata(self, p, p_group, strata)
             return np.concatenate([self._fair_margins(p[some], part, None, kind) for some, part in parts])
         p_group = with_strata(self, p, p_group, strata)
-        groups = self._needed_groups()
-        columns = _plain_columns(p_group, groups, len(p)) if p.ndim == 1 else None
+        columns = _plain_columns(p_group, self._needed_groups, len(p)) if p.ndim == 1 else None
         if columns is None:
             columns = self.read_columns(p_y, p_group)
-        form = self.linear_form(joint={name: array.ndim == 3 for name, array in columns.items()})
+        form = self._form(tuple(array.ndim == 3 for array in columns.values()))
         out = np.empty(len(p), dtype=kind)
         bad = self._evaluate(form, p, columns, out)
         if bad >= 0:
@@ -306,6 +305,16 @@ class Rule(Displayed):
             columns = self.read_columns(p_y, p_group)
             self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
         return out
+
+    def _form(self, joint: tuple[bool, ...]) -> LinearForm:
+        """Return the linear form for columns that are joint or not, attribute by attribute; it is made once."""
+        if joint not in self._forms:
+            self._forms[joint] = self.linear_form(joint=dict(zip(self._needed_groups, joint, strict=True)))
+        return self._forms[joint]
+
+    @cached_property
+    def _forms(self) -> dict[tuple[bool, ...], LinearForm]:
+        return {}
 
     def _evaluate(
         self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: NDArray[Any]
@@ -435,9 +444,11 @@ class Rule(Displayed):
             The column of P(Y = positive | x).
         p_group : dict, or dict of dicts by attribute
             The column of each group, or of each pair (label, group) where the rule needs p(Y, A | x).
-        dialect : {"ansi", "bigquery", "duckdb", "postgres", "spark", "sqlite"}, default="ansi"
-            How numbers, names and texts are spelt. "ansi" follows the standard, in which a backslash is a sign like
-            any other; an engine that reads it as an escape needs its own dialect.
+        dialect : str, default="ansi"
+            How numbers, names and texts are spelt: "ansi", "bigquery", "clickhouse", "databricks", "duckdb", "mariadb",
+            "mysql", "postgres", "redshift", "snowflake", "spark", "sqlite", "trino" or "tsql". "ansi" follows the
+            standard, in which a backslash is a sign like any other; an engine that reads it as an escape needs its own
+            dialect.
         output : {"decision", "margin"}, default="decision"
             The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
             probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
@@ -450,7 +461,7 @@ class Rule(Displayed):
         >>> import evenhand as eh
         >>> rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.125])
         >>> rule.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, dialect="sqlite", output="margin")
-        '(-1.0 + 2.0 * "p") - (0.2500000000000142 * "p_f" + -0.2499999999999858 * "p_m")'
+        '(-1.0 + 2.0 * `p`) - (0.2500000000000142 * `p_f` + -0.2499999999999858 * `p_m`)'
 
         The last digits are those of :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
         """
@@ -465,13 +476,14 @@ class Rule(Displayed):
         matrix = np.array([term.coefficients for term in self.terms]).reshape(len(self.terms), len(self.events))
         return scores.margin(p, self.costs), scores.contrasts(posteriors / np.array(self.priors), matrix)
 
+    @cached_property
     def _needed_groups(self) -> Groups:
         return {name: self.groups[name] for name in self._compared}
 
     def read_columns(self, p_y: ArrayLike, p_group: GroupProbabilities | None) -> dict[AttributeKey, FloatArray]:
         """Return the groups' probabilities of each row by attribute, checked, in the order of the rule's groups."""
         p = read_probabilities(p_y, "p_y", shape=(None,))
-        groups = self._needed_groups()
+        groups = self._needed_groups
         if not groups:
             return {}
         if p_group is None:

@@ -8,6 +8,7 @@ no probability is decided NULL.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,11 +36,11 @@ def _doubled(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _escaped(text: str) -> str:
-    """Return a text literal for engines in which a backslash escapes, and a literal ends with its line."""
-    for sign, escape in {"\\": "\\\\", "'": "\\'", "`": "\\`", "\n": "\\n", "\r": "\\r"}.items():
+def _escaped(text: str, mark: str = "'") -> str:
+    """Return a literal or a name for engines in which a backslash escapes, and a literal ends with its line."""
+    for sign, escape in {"\\": "\\\\", mark: f"\\{mark}", "\n": "\\n", "\r": "\\r"}.items():
         text = text.replace(sign, escape)
-    return f"'{text}'"
+    return f"{mark}{text}{mark}"
 
 
 def _prefixed(text: str) -> str:
@@ -47,24 +48,58 @@ def _prefixed(text: str) -> str:
     return "E" + _doubled(text.replace("\\", "\\\\")) if "\\" in text else _doubled(text)
 
 
-def _in_hex(text: str) -> str:
-    """Return a Spark literal that does not depend on its version or settings.
+def _in_hex(decoded: str, signs: str, *, ascii_only: bool = False) -> Callable[[str], str]:
+    """Return a spelling of texts that does not depend on an engine's version or settings.
 
-    Whether a backslash escapes, whether two quotes are one, and whether ``${...}`` is replaced differ between them.
+    A text with one of these signs, or with others than ASCII has, is written in hexadecimal digits and ``decoded``:
+    whether a backslash escapes, whether two quotes are one, and what is replaced by a variable differ.
     """
-    if any(sign in text for sign in "\\'$"):
-        return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
-    return _doubled(text)
+
+    def spell(text: str) -> str:
+        if any(sign in text for sign in signs) or (ascii_only and not text.isascii()):
+            return decoded.format(text.encode().hex().upper())
+        return _doubled(text)
+
+    return spell
+
+
+def _pieced(pieces: Mapping[str, str], *, mark: str = "", plus: str = "||") -> Callable[[str], str]:
+    """Return a spelling of texts in which some signs are expressions of their own, put together by an operator."""
+    cuts = re.compile("(" + "|".join(map(re.escape, pieces)) + ")")
+
+    def spell(text: str) -> str:
+        parts = [pieces.get(part) or mark + _doubled(part) for part in cuts.split(text) if part] or [mark + "''"]
+        return parts[0] if len(parts) == 1 else f"({f' {plus} '.join(parts)})"
+
+    return spell
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How an engine spells a double precision number, a quoted name, a text and a truth value."""
+    """How an engine spells a double precision number, a quoted name, a text and a truth value.
+
+    Attributes
+    ----------
+    number : str
+        A double precision number, with ``{}`` for its digits.
+    quote : str
+        The sign before a name and the one after it, which is doubled inside, or escaped where ``escapes`` is True.
+    text : callable
+        Returns a text as a literal.
+    escapes : bool
+        Whether a backslash escapes inside a quoted name.
+    forbidden : tuple of str
+        What a name may not have, because the engine or its usual client replaces it wherever it is written.
+    truth : tuple of str
+        False and True.
+    """
 
     number: str
-    quote: str = '"'
+    quote: str = '""'
     text: Callable[[str], str] = _doubled
-    forbidden: str | None = None
+    escapes: bool = False
+    forbidden: tuple[str, ...] = ()
+    truth: tuple[str, str] = ("FALSE", "TRUE")
 
     def literal(self, value: float) -> str:
         """Return a double precision literal that reads back to the same bits."""
@@ -75,19 +110,19 @@ class Dialect:
         check_text(column, "The name of a column")
         if not column or not _is_text(column):
             raise InputError(f"{shown(column)} cannot be the name of a column.")
-        if self.forbidden is not None and self.forbidden in column:
-            raise InputError(
-                f"The column {column!r} has {self.forbidden!r} in its name, which this dialect replaces by a variable"
-                " wherever it is written: rename the column."
-            )
-        if self.text is _escaped:
-            return f"`{_escaped(column)[1:-1]}`"
-        return f"{self.quote}{column.replace(self.quote, 2 * self.quote)}{self.quote}"
+        for signs in self.forbidden:
+            if signs in column:
+                raise InputError(
+                    f"The column {column!r} has {signs!r} in its name, which this dialect replaces by something else"
+                    " wherever it is written: rename the column."
+                )
+        first, last = self.quote[0], self.quote[1]
+        return _escaped(column, last) if self.escapes else f"{first}{column.replace(last, 2 * last)}{last}"
 
     def label(self, value: Hashable) -> str:
         """Return a label as a literal."""
         if isinstance(value, bool):
-            return "TRUE" if value else "FALSE"
+            return self.truth[value]
         if isinstance(value, int):
             return str(int(value))
         if isinstance(value, float) and math.isfinite(value):
@@ -104,13 +139,32 @@ def _is_text(text: str) -> bool:
     return "\x00" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
+_MYSQL = Dialect("CAST('{}' AS DOUBLE)", "``", _in_hex("CONVERT(X'{}' USING utf8mb4)", signs="\\\r\n", ascii_only=True))
+_SPARK = Dialect("CAST('{}' AS DOUBLE)", "``", _in_hex("CAST(X'{}' AS STRING)", signs="\\'$"), forbidden=("${",))
+# sqlcmd replaces $(NAME), takes a line with GO for the end, and SQL Server drops a backslash at the end of a line.
+_TSQL = _pieced({"\r": "NCHAR(13)", "\n": "NCHAR(10)", "$": "NCHAR(36)"}, mark="N", plus="+")
 DIALECTS = {
     "ansi": Dialect("CAST({} AS DOUBLE PRECISION)"),
-    "bigquery": Dialect("CAST('{}' AS FLOAT64)", quote="`", text=_escaped),
+    "bigquery": Dialect("CAST('{}' AS FLOAT64)", "``", _escaped, escapes=True),
+    "clickhouse": Dialect("CAST('{}' AS Float64)", "``", _escaped, escapes=True),
+    "databricks": _SPARK,
     "duckdb": Dialect("CAST('{}' AS DOUBLE)"),
+    "mariadb": _MYSQL,
+    "mysql": _MYSQL,
     "postgres": Dialect("CAST('{}' AS DOUBLE PRECISION)", text=_prefixed),
-    "spark": Dialect("CAST('{}' AS DOUBLE)", quote="`", text=_in_hex, forbidden="${"),
-    "sqlite": Dialect("{}"),
+    "redshift": Dialect("CAST('{}' AS DOUBLE PRECISION)", text=_pieced({"\\": "CHR(92)"})),
+    "snowflake": Dialect("CAST('{}' AS DOUBLE)", text=_in_hex("HEX_DECODE_STRING('{}')", signs="\\&")),
+    "spark": _SPARK,
+    # SQLite reads a name in double quotes that is no column as a text; one in backticks is an error.
+    "sqlite": Dialect("{}", "``"),
+    "trino": Dialect("CAST('{}' AS DOUBLE)"),
+    "tsql": Dialect(
+        "CAST('{}' AS FLOAT)",
+        "[]",
+        _TSQL,
+        forbidden=("$(", "\\\n", "\\\r"),
+        truth=("CAST(0 AS BIT)", "CAST(1 AS BIT)"),
+    ),
 }
 
 
