@@ -47,6 +47,7 @@ MANY_PARAMETERS = {
     "estimator.classifier.__init__",
     "cli.fit.fit",
     "cli.audit.audit",
+    "cli.reproduce.reproduce",
     "paper.models.mlp.__init__",
     "paper.models.resnet.__init__",
     "paper.baselines.park.__init__",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -14,6 +14,8 @@ def reproduce(
     list_all: Annotated[bool, Parameter(name="--list")] = False,
     quick: bool = False,
     seeds: int = 3,
+    first_seed: int = 0,
+    settings: Literal["ours", "authors"] = "ours",
     data: Path | None = None,
     clip: str = "openai/clip-vit-base-patch32",
     weights: str = "microsoft/resnet-18",
@@ -36,6 +38,11 @@ def reproduce(
         Few rows and few epochs, to see that everything runs. The numbers mean nothing.
     seeds
         Independent repetitions.
+    first_seed
+        The seed of the first one; the others follow.
+    settings
+        How networks on Adult and COMPAS are trained: with our learning rate and stopping rule, or as the authors' code
+        does.
     data
         The directory of CelebA, for celeba-eo and clip; corrupted and regularised use it if it is given.
     clip
@@ -62,15 +69,24 @@ def reproduce(
     chosen = [entry.name for entry in experiments.EXPERIMENTS if not entry.celeba] if names == ("all",) else names
     for name in chosen:
         experiments.find(name)
-    settings = experiments.Settings(
-        output=output, seeds=seeds, quick=quick, data=data, clip=clip, weights=weights, device=device, jobs=jobs
+    how = experiments.Settings(
+        output=output,
+        seeds=seeds,
+        first_seed=first_seed,
+        authors=settings == "authors",
+        quick=quick,
+        data=data,
+        clip=clip,
+        weights=weights,
+        device=device,
+        jobs=jobs,
     )
     for name in chosen:
 
         def progress(line: str, name: str = name) -> None:
             print(f"evenhand: {name}: {line}", file=sys.stderr, flush=True)
 
-        files = experiments.reproduce(name, settings, command=out.command_line(), say=progress)
+        files = experiments.reproduce(name, how, command=out.command_line(), say=progress)
         if quick:
             out.say(f"{name}: QUICK RUN, its numbers mean nothing.")
         out.say("\n".join(map(str, files)))

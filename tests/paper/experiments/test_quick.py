@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from evenhand.cli import main
+from evenhand.errors import InputError
 from evenhand.paper.experiments.published import CELEBA, CLIP
 from evenhand.paper.experiments.writing import QUICK
 
@@ -108,3 +109,12 @@ def test_clip_weights_that_are_not_there_are_named(tmp_path, celeba, capsys):
     arguments = ["reproduce", "clip", "--quick", "--data", str(celeba), "--clip", str(tmp_path), "-o", str(tmp_path)]
     assert main(arguments) == 2
     assert "CLIP cannot be loaded" in capsys.readouterr().err
+
+
+def test_the_authors_settings_and_fresh_seeds_have_results_of_their_own(tmp_path):
+    assert quick("adult-dp", tmp_path, "--first-seed", "5", "--settings", "authors") == 0
+    about = json.loads((tmp_path / "adult-dp-authors-quick" / "adult-dp.json").read_text(encoding="utf-8"))
+    assert about["seeds"] == [5]
+    assert about["settings"] == "authors"
+    with pytest.raises(InputError, match=r"authors' settings are for the networks of adult-dp, .* not for synthetic"):
+        quick("synthetic", tmp_path, "--settings", "authors")

@@ -28,7 +28,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     """Return, for each task and seed, the training, the searches, H16 and P22."""
     made = []
     for target, sensitive in CELEBA:
-        for seed in range(settings.seeds):
+        for seed in settings.seed_numbers:
             common = {"target": target, "sensitive": sensitive, "seed": seed}
             start = f"{target}, {sensitive}, seed {seed}"
             on_images = {**common, **images.options_of(settings)}

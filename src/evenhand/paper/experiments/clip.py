@@ -22,7 +22,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     where = {**TASK, "directory": str(settings.data), "quick": settings.quick}
     zero_shot = "CLIP"
     made = [Unit(zero_shot, similarities, {**where, "model": settings.clip, "device": settings.device})]
-    for seed in range(settings.seeds):
+    for seed in settings.seed_numbers:
         trained = f"seed {seed}: ResNet-18"
         options = {**TASK, **images.options_of(settings), "seed": seed, "learns": "y"}
         made.append(Unit(trained, images.train, options))

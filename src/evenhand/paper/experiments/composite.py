@@ -33,7 +33,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     made = []
     for data, attributes in ATTRIBUTES.items():
         for criterion in GAP_NAMES:
-            for seed in range(settings.seeds):
+            for seed in settings.seed_numbers:
                 for way in WAYS:
                     start = f"{data}, {GAP_NAMES[criterion]}, seed {seed}, {way}"
                     common = {"data": data, "criterion": criterion, "seed": seed, "way": way, "quick": settings.quick}

@@ -25,7 +25,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     made = []
     noises = NOISES[::5] if settings.quick else NOISES
     for data in ablation.data_sets(settings):
-        for seed in range(settings.seeds):
+        for seed in settings.seed_numbers:
             trained = ablation.training(data, seed, settings)
             made += trained
             needs = tuple(unit.name for unit in trained)

@@ -29,7 +29,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     """Return, for each criterion and seed, MBS in both ways and the reductions at each tolerance."""
     made = []
     for criterion in GAP_NAMES:
-        for seed in range(settings.seeds):
+        for seed in settings.seed_numbers:
             common = {"data": "adult", "criterion": criterion, "seed": seed, "quick": settings.quick}
             start = f"{GAP_NAMES[criterion]}, seed {seed}"
             for way, work in WAYS.items():

@@ -59,6 +59,9 @@ class Entry:
             for package in _PACKAGES[extra]:
                 if importlib.util.find_spec(package) is None:
                     raise MissingExtraError(f"evenhand reproduce {self.name}", package.replace("_", "-"), extra)
+        if settings.authors and self.module != "tabular":
+            named = ", ".join(entry.name for entry in EXPERIMENTS if entry.module == "tabular")
+            raise InputError(f"The authors' settings are for the networks of {named}, not for {self.name}.")
         if self.celeba and settings.data is None:
             raise InputError(f"{self.name} needs the images of CelebA: evenhand reproduce {self.name} --data DIR.")
 
@@ -109,14 +112,15 @@ def reproduce(
     Returns
     -------
     list of Path
-        The files that were written, in ``settings.output / name`` (``name-quick`` for a quick run).
+        The files that were written, in ``settings.output / name`` (``name-quick`` for a quick run, ``name-authors``
+        with the authors' settings).
     """
     entry = find(name)
     entry.check(settings)
     module: Any = importlib.import_module(f"evenhand.paper.experiments.{entry.module}")
     from evenhand.paper.experiments.writing import write
 
-    directory = settings.output / (f"{name}-quick" if settings.quick else name)
+    directory = settings.output / (name + "-authors" * settings.authors + "-quick" * settings.quick)
     started = time.perf_counter()
     kept = run(module.units(name, settings), Store(directory), jobs=settings.jobs, say=say)
     report = module.report(name, settings, kept)
@@ -125,7 +129,8 @@ def reproduce(
         "paper": entry.paper,
         "command": command,
         "quick": settings.quick,
-        "seeds": list(range(settings.seeds)),
+        "settings": "authors" if settings.authors else "ours",
+        "seeds": list(settings.seed_numbers),
         "seconds_of_this_run": round(time.perf_counter() - started, 1),
         "seconds_of_units": {unit: round(found.seconds, 2) for unit, found in kept.items()},
     }

@@ -22,7 +22,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     made = []
     decays = DECAYS[::4] if settings.quick else DECAYS
     for data in ablation.data_sets(settings):
-        for seed in range(settings.seeds):
+        for seed in settings.seed_numbers:
             trained = ablation.training(data, seed, settings)
             base = trained[0]
             made.append(base)

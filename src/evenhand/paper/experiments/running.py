@@ -33,7 +33,12 @@ class Settings:
     output : path
         The directory for everything that is written.
     seeds : int, default=3
-        Independent repetitions, with the seeds 0, 1, ...
+        Independent repetitions.
+    first_seed : int, default=0
+        The first one's seed; the others follow.
+    authors : bool, default=False
+        Whether networks on Adult and COMPAS are trained as the authors' code trains them, instead of with the learning
+        rate and stopping rule that were chosen here (:func:`evenhand.paper.experiments.splits.network`).
     quick : bool, default=False
         Whether to run on few rows, for few epochs: it shows that everything works, and its numbers mean nothing.
     data : path, default=None
@@ -50,6 +55,8 @@ class Settings:
 
     output: Path
     seeds: int = 3
+    first_seed: int = 0
+    authors: bool = False
     quick: bool = False
     data: Path | None = None
     clip: str = "openai/clip-vit-base-patch32"
@@ -61,6 +68,18 @@ class Settings:
         for name in ("seeds", "jobs"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if self.first_seed < 0:
+            raise InputError(f"first_seed must not be negative; got {self.first_seed}.")
+
+    @property
+    def seed_numbers(self) -> range:
+        """The seeds."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    @property
+    def trained(self) -> dict[str, bool]:
+        """What a unit that trains on Adult or COMPAS is told besides its data; nothing for our own settings."""
+        return {"authors": True} if self.authors else {}
 
 
 @dataclass(frozen=True, eq=False)

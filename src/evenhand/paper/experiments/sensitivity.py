@@ -51,7 +51,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
             repeat,
             {"seed": seed, "criterion": criterion, "n": n, "noise": noise, **common},
         )
-        for seed in range(settings.seeds)
+        for seed in settings.seed_numbers
         for criterion in CRITERIA
         for n, noise in cases
     ]

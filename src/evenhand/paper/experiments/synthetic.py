@@ -43,7 +43,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
             {"sizes": sizes, "seed": seed, "share": 0.2 if settings.quick else 1.0},
         )
         for sizes in SIZES
-        for seed in range(settings.seeds)
+        for seed in settings.seed_numbers
     ]
 
 
@@ -102,12 +102,13 @@ def report(name: str, settings: Settings, kept: Mapping[str, Kept]) -> Report:
         Figure(
             f"scores-{sizes.replace(' ', '-')}",
             f"Bias scores of the synthetic points and the line of the optimal rule, sizes {sizes}",
-            _chart(kept[f"sizes {sizes}, seed 0"]),
+            _chart(kept[f"sizes {sizes}, seed {settings.first_seed}"]),
         )
         for sizes in SIZES
     ]
     notes = [
-        f"{settings.seeds} seeds; the figures show seed 0, the middle {SHOWN:.0%} of the points in either direction."
+        f"{settings.seeds} seeds; the figures show seed {settings.first_seed},"
+        f" the middle {SHOWN:.0%} of the points in either direction."
         " Accuracy, EO and flipped points in %. 'as printed': 500, 100, 100, 500 points of (Y, A) = (1, 0), (1, 1),"
         " (0, 0), (0, 1). 'swapped': 100, 500, 500, 100."
     ]

@@ -73,11 +73,11 @@ def units(name: str, settings: Settings) -> list[Unit]:
     """Return the trainings and the methods of each seed."""
     data, criterion = name.split("-")
     made = []
-    for seed in range(settings.seeds):
+    for seed in settings.seed_numbers:
         common = {"data": data, "criterion": criterion, "seed": seed, "quick": settings.quick}
         trained = {way: f"seed {seed}: models, {way}" for way in ("hold-out", "cross-fitted")}
-        made.append(Unit(trained["hold-out"], splits.train_holdout, common))
-        made.append(Unit(trained["cross-fitted"], splits.train_crossfit, common))
+        made.append(Unit(trained["hold-out"], splits.train_holdout, common | settings.trained))
+        made.append(Unit(trained["cross-fitted"], splits.train_crossfit, common | settings.trained))
         for method, (way, search, known, own) in MBS[criterion].items():
             options = {**common, "method": method, "way": way, "search": search, "known": known, "own": own}
             from_models = trained["hold-out" if way == "hold-out" else "cross-fitted"]
