@@ -18,8 +18,16 @@ def reproduce(
     settings: Literal["ours", "authors"] = "ours",
     data: Path | None = None,
     clip: str = "openai/clip-vit-base-patch32",
-    weights: str = "microsoft/resnet-18",
+    weights: str | None = None,
     device: str = "cpu",
+    tasks: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    without: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    epochs: int | None = None,
+    image_size: int | None = None,
+    batch_size: int | None = None,
+    workers: int = 2,
+    mixed_precision: bool | None = None,
+    verify: bool = False,
     jobs: int = 1,
 ) -> int:
     """Make the paper's figures and tables again; without names, list them.
@@ -48,9 +56,26 @@ def reproduce(
     clip
         A directory with CLIP's weights, or a name in the Hugging Face cache.
     weights
-        A directory with ResNet-18's ImageNet weights, or a name in the Hugging Face cache.
+        A directory with ResNet-18's ImageNet weights, a name in the Hugging Face cache, or "none" to train from
+        scratch. Unless given: microsoft/resnet-18 if it is in the cache, else from scratch, and the results say which.
     device
-        torch's name of the device for images.
+        torch's name of the device for images, such as cuda.
+    tasks
+        Tasks of celeba-eo, such as Attractive/Male Big_Nose/Young; all six unless given.
+    without
+        Baselines of celeba-eo to leave out: H16, P22 (which takes longest).
+    epochs
+        The most epochs of each training on images: 20 for ResNet-18 and 100 for P22 unless given.
+    image_size
+        Pixels of the network's input; 128 unless given, as in the paper.
+    batch_size
+        Images in a step of ResNet-18; 256 unless given.
+    workers
+        Threads that decode images.
+    mixed_precision
+        Compute in bfloat16 where that is safe; on a GPU unless told otherwise.
+    verify
+        Decode every image once before training, and stop if some cannot be decoded.
     jobs
         Pieces to compute at the same time.
     """
@@ -75,11 +100,21 @@ def reproduce(
         first_seed=first_seed,
         authors=settings == "authors",
         quick=quick,
-        data=data,
-        clip=clip,
-        weights=weights,
-        device=device,
         jobs=jobs,
+        images=experiments.ImageSettings(
+            data=data,
+            clip=clip,
+            weights=weights,
+            device=device,
+            tasks=tasks,
+            without=without,
+            epochs=epochs,
+            image_size=image_size,
+            batch_size=batch_size,
+            workers=workers,
+            mixed_precision=mixed_precision,
+            verify=verify,
+        ),
     )
     for name in chosen:
 

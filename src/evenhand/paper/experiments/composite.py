@@ -19,7 +19,8 @@ import evenhand as eh
 from evenhand.paper.experiments import splits
 from evenhand.paper.experiments.charts import tradeoff
 from evenhand.paper.experiments.results import Cell, Estimate, Figure, Report, Table, delta_text, grouped, percent
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import GAP_NAMES, GAPS, PAPER_TOLERANCES
 
 ATTRIBUTES = {"adult": ("sex", "race"), "compas": ("race", "sex")}

@@ -17,7 +17,8 @@ from evenhand.paper.experiments import splits
 from evenhand.paper.experiments.charts import tradeoff
 from evenhand.paper.experiments.results import Cell, Estimate, Figure, Report, Table, accuracy_at_gap, grouped, percent
 from evenhand.paper.experiments.results import delta_text as shown
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import GAP_NAMES, PAPER_TOLERANCES
 
 STEPS = 15

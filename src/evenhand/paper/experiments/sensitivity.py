@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 import evenhand as eh
 from evenhand.paper.experiments.charts import curves
 from evenhand.paper.experiments.results import Cell, Estimate, Figure, Report, Table, grouped
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 
 FloatArray = NDArray[np.float64]
 

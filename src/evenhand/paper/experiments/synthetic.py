@@ -21,7 +21,8 @@ from sklearn.linear_model import LogisticRegression
 import evenhand as eh
 from evenhand.paper.experiments.charts import COLOURS, INK, altair
 from evenhand.paper.experiments.results import Cell, Figure, Report, Table, delta_text, grouped, mean_by, percent
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.rules import scores
 from evenhand.search import Problem
 from evenhand.search.dual import solve_linear_program
