@@ -2,8 +2,8 @@
 
     python tools/reproduction_page.py evenhand-experiments
 
-Each section of docs/reproduction.md that is named after an experiment has that experiment's tables in their order. They are
-replaced; the sentences around them are not, and have to be read again by a person.
+Each section of docs/reproduction.md that is named after an experiment has that experiment's tables in their order. They
+are replaced; the sentences around them are not, and have to be read again by a person.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Install the files of dist/ in empty environments and try them there: ``make dist``.
 
-The wheel with each extra on the Python that runs this, the wheel with the light extras on every other Python from 3.11 on that
-is at hand, the source distribution alone, and the demonstration from ``evenhand[all]``.
+The wheel with each extra on the Python that runs this, the wheel with the light extras on every other Python from 3.11
+on that is at hand, the source distribution alone, and the demonstration from ``evenhand[all]``.
 """
 
 from __future__ import annotations
