@@ -45,16 +45,12 @@ docs: .venv/installed-docs java
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py
 
-# A wheel and an sdist, and the wheel's smoke test in an empty environment.
+# A wheel and an sdist, their metadata checked, each extra tried in an empty environment.
 dist: .venv/installed-dev
-	rm -rf dist build/smoke
+	rm -rf dist build
 	$(BIN)/python -m hatchling build
-	$(PYTHON) -m venv build/smoke
-	build/smoke/bin/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt dist/*.whl
-	cd build && smoke/bin/python ../tools/smoke.py
-	rm -rf build/smoke && $(PYTHON) -m venv build/smoke
-	build/smoke/bin/python -m pip --disable-pip-version-check install --quiet --quiet --constraint constraints.txt dist/*.tar.gz
-	cd build && smoke/bin/python ../tools/smoke.py
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python tools/try_wheel.py
 
 licences: .venv/installed-dev
 	$(BIN)/python tools/licences.py > docs/licences.md

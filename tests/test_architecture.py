@@ -64,6 +64,7 @@ MANY_PARAMETERS = {
     "cli.fit.fit",
     "cli.alternatives.alternatives",
     "cli.audit.audit",
+    "cli.reproduce.reproduce",
     "paper.models.mlp.__init__",
     "paper.models.resnet.__init__",
     "paper.baselines.park.__init__",

@@ -45,3 +45,8 @@ def _words(svg: str) -> list[str]:
     """Return the words of a picture without numbers, which follow the last digits of the data."""
     words = (re.sub(r"[\d.,%−-]+", "#", text) for text in re.findall(r"<text[^>]*>([^<]+)</text>", svg))
     return list(dict.fromkeys(words))
+
+
+def test_the_gallery_offers_every_script_for_download():
+    page = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
+    assert set(re.findall(r'href="examples/(\w+)\.py" download', page)) == {*SCRIPTS, "drawing"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -14,10 +14,20 @@ def reproduce(
     list_all: Annotated[bool, Parameter(name="--list")] = False,
     quick: bool = False,
     seeds: int = 3,
+    first_seed: int = 0,
+    settings: Literal["ours", "authors"] = "ours",
     data: Path | None = None,
     clip: str = "openai/clip-vit-base-patch32",
-    weights: str = "microsoft/resnet-18",
+    weights: str | None = None,
     device: str = "cpu",
+    tasks: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    without: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    epochs: int | None = None,
+    image_size: int | None = None,
+    batch_size: int | None = None,
+    workers: int = 2,
+    mixed_precision: bool | None = None,
+    verify: bool = False,
     jobs: int = 1,
 ) -> int:
     """Make the paper's figures and tables again; without names, list them.
@@ -36,14 +46,36 @@ def reproduce(
         Few rows and few epochs, to see that everything runs. The numbers mean nothing.
     seeds
         Independent repetitions.
+    first_seed
+        The seed of the first one; the others follow.
+    settings
+        How networks on Adult and COMPAS are trained: with our learning rate and stopping rule, or as the authors' code
+        does.
     data
         The directory of CelebA, for celeba-eo and clip; corrupted and regularised use it if it is given.
     clip
         A directory with CLIP's weights, or a name in the Hugging Face cache.
     weights
-        A directory with ResNet-18's ImageNet weights, or a name in the Hugging Face cache.
+        A directory with ResNet-18's ImageNet weights, a name in the Hugging Face cache, or "none" to train from
+        scratch. Unless given: microsoft/resnet-18 if it is in the cache, else from scratch, and the results say which.
     device
-        torch's name of the device for images.
+        torch's name of the device for images, such as cuda.
+    tasks
+        Tasks of celeba-eo, such as Attractive/Male Big_Nose/Young; all six unless given.
+    without
+        Baselines of celeba-eo to leave out: H16, P22 (which takes longest).
+    epochs
+        The most epochs of each training on images: 20 for ResNet-18 and 100 for P22 unless given.
+    image_size
+        Pixels of the network's input; 128 unless given, as in the paper.
+    batch_size
+        Images in a step of ResNet-18; 256 unless given.
+    workers
+        Threads that decode images.
+    mixed_precision
+        Compute in bfloat16 where that is safe; on a GPU unless told otherwise.
+    verify
+        Decode every image once before training, and stop if some cannot be decoded.
     jobs
         Pieces to compute at the same time.
     """
@@ -62,15 +94,34 @@ def reproduce(
     chosen = [entry.name for entry in experiments.EXPERIMENTS if not entry.celeba] if names == ("all",) else names
     for name in chosen:
         experiments.find(name)
-    settings = experiments.Settings(
-        output=output, seeds=seeds, quick=quick, data=data, clip=clip, weights=weights, device=device, jobs=jobs
+    how = experiments.Settings(
+        output=output,
+        seeds=seeds,
+        first_seed=first_seed,
+        authors=settings == "authors",
+        quick=quick,
+        jobs=jobs,
+        images=experiments.ImageSettings(
+            data=data,
+            clip=clip,
+            weights=weights,
+            device=device,
+            tasks=tasks,
+            without=without,
+            epochs=epochs,
+            image_size=image_size,
+            batch_size=batch_size,
+            workers=workers,
+            mixed_precision=mixed_precision,
+            verify=verify,
+        ),
     )
     for name in chosen:
 
         def progress(line: str, name: str = name) -> None:
             print(f"evenhand: {name}: {line}", file=sys.stderr, flush=True)
 
-        files = experiments.reproduce(name, settings, command=out.command_line(), say=progress)
+        files = experiments.reproduce(name, how, command=out.command_line(), say=progress)
         if quick:
             out.say(f"{name}: QUICK RUN, its numbers mean nothing.")
         out.say("\n".join(map(str, files)))

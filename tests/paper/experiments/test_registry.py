@@ -7,7 +7,7 @@ import pytest
 
 from evenhand.cli import main
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.paper.experiments import EXPERIMENTS, Settings, find, reproduce
+from evenhand.paper.experiments import EXPERIMENTS, ImageSettings, Settings, find, reproduce
 from evenhand.paper.experiments.published import CELEBA, CLIP, TABLE_1
 
 # The rows of the project's table of the paper's experiments.
@@ -36,7 +36,7 @@ def test_every_row_of_the_paper_is_an_experiment():
 
 
 def test_units_have_names_of_their_own_and_need_only_what_comes_before(tmp_path):
-    settings = Settings(output=tmp_path, data=tmp_path)
+    settings = Settings(output=tmp_path, images=ImageSettings(data=tmp_path))
     for entry in EXPERIMENTS:
         module = importlib.import_module(f"evenhand.paper.experiments.{entry.module}")
         seen = set()

@@ -202,3 +202,12 @@ def test_memory_does_not_grow_with_the_number_of_images(faces):
 def test_clones_take_every_option():
     options = {"weights": None, "image_size": 64, "crop": 0.5, "flip": False, "workers": 1, "lr": 0.1}
     assert {key: value for key, value in clone(ResNet18(**options)).get_params().items() if key in options} == options
+
+
+def test_mixed_precision_learns_the_same_within_its_rounding(faces):
+    paths, labels, _ = faces
+    options = {"max_epochs": 2, "validation": None, **TINY}
+    full, mixed = (ResNet18(mixed_precision=on, **options).fit(paths, labels) for on in (False, True))
+    assert mixed.net_.module_.heads[0].weight.dtype == torch.float32
+    assert not same_parameters(full, mixed)
+    np.testing.assert_allclose(mixed.predict_proba(paths), full.predict_proba(paths), atol=0.2)

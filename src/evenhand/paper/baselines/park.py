@@ -98,8 +98,8 @@ class FairContrastive(Baseline):
     Parameters
     ----------
     network : ResNet18 or MLP
-        The encoder, how X is read, the device, and how often a checkpoint is saved. Its own training options
-        are not used.
+        The encoder, how X is read, the device and precision, and how often a checkpoint is saved. Its own training
+        options are not used.
     temperature : float, default=0.1
         The temperature of the loss.
     group_normalised : bool, default=True
@@ -216,6 +216,7 @@ class FairContrastive(Baseline):
             "device": self.network_.device,
             "save_every": self.network_.save_every,
             "progress": self.verbose > 0,
+            "mixed_precision": self.network_.mixed_precision,
         }
         views, shown = _two_views(inputs)
         with seeded(seed, 2**31 + 1):

@@ -5,6 +5,6 @@ by piece, ``report`` makes tables and figures of the pieces, and ``running.py`` 
 """
 
 from evenhand.paper.experiments.registry import EXPERIMENTS, Entry, find, reproduce
-from evenhand.paper.experiments.running import Settings
+from evenhand.paper.experiments.settings import ImageSettings, Settings
 
-__all__ = ["EXPERIMENTS", "Entry", "Settings", "find", "reproduce"]
+__all__ = ["EXPERIMENTS", "Entry", "ImageSettings", "Settings", "find", "reproduce"]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from evenhand.paper.experiments import images, splits
-from evenhand.paper.experiments.running import Kept, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import FloatArray, Rows
 
 TITLES = {"adult": "Adult", "celeba": "CelebA (Attractive, Male)"}
@@ -17,13 +18,13 @@ TASK = {"target": "Attractive", "sensitive": "Male"}
 
 def data_sets(settings: Settings) -> tuple[str, ...]:
     """Return the data sets that can be had."""
-    return ("adult",) if settings.data is None else ("adult", "celeba")
+    return ("adult",) if settings.images.data is None else ("adult", "celeba")
 
 
 def where(data: str, settings: Settings) -> dict[str, Any]:
     """Return the options by which a unit finds its rows."""
-    place = {} if data == "adult" else {**TASK, "directory": str(settings.data)}
-    return {"data": data, "quick": settings.quick, **place}
+    place = {"quick": settings.quick} if data == "adult" else {**TASK, **images.where(settings)}
+    return {"data": data, **place}
 
 
 def training(data: str, seed: int, settings: Settings) -> list[Unit]:
@@ -32,8 +33,9 @@ def training(data: str, seed: int, settings: Settings) -> list[Unit]:
         options = {"data": data, "criterion": "dp", "seed": seed, "quick": settings.quick}
         return [Unit(f"adult, seed {seed}: models", splits.train_holdout, options)]
     common = {**TASK, **images.options_of(settings), "seed": seed}
+    aside = images.running_of(settings)
     return [
-        Unit(f"celeba, seed {seed}: ResNet-18 of {what}", images.train, {**common, "learns": what})
+        Unit(f"celeba, seed {seed}: ResNet-18 of {what}", images.train, {**common, "learns": what}, aside=aside)
         for what in ("y", "group")
     ]
 
@@ -52,6 +54,7 @@ def probabilities(
     return learn, test, np.asarray(label["priors"].reshape(2, 2).sum(axis=0))
 
 
-def notes(kept: Mapping[str, Kept]) -> list[str]:
+def notes(kept: Mapping[str, Kept], settings: Settings) -> list[str]:
     """Return what to say about CelebA, where it was used."""
-    return [images.rows_note(kept)] if any("rows" in found.arrays for found in kept.values()) else []
+    used = any("rows" in found.arrays for found in kept.values())
+    return [images.rows_note(kept), images.start_note(settings)] if used else []

@@ -13,6 +13,24 @@ FONT = "Helvetica, Arial, sans-serif"
 # Okabe and Ito's colours, which are told apart by readers with any colour vision, darkest first.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#000000")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+# One mark for a method in all figures, so that they can be read side by side.
+_BLUE, _ORANGE, _GREEN, _PINK, _YELLOW, _SKY, _GREY, _BLACK = COLOURS
+MARKS = {
+    "MBS": (_BLUE, "circle"),
+    "MBS (Algorithm 1)": (_BLUE, "circle"),
+    "MBS (Algorithm 2)": (_BLUE, "circle"),
+    "MBS (certified)": (_SKY, "square"),
+    "MBS, cross-fitted": (_GREEN, "triangle-up"),
+    "MBS, cross-fitted, ensemble": (_BLACK, "diamond"),
+    "MBS, own p(Y|x)": (_YELLOW, "triangle-left"),
+    "MBS, A known": (_SKY, "triangle-right"),
+    "MBS, cross-fitted, A known": (_GREEN, "triangle-down"),
+    "Z17": (_ORANGE, "cross"),
+    "Z17 (rates)": (_GREY, "cross"),
+    "J19": (_PINK, "square"),
+    "H16": (_PINK, "square"),
+    "Reductions": (_ORANGE, "square"),
+}
 _SPOKEN = re.compile(r' (?:role="graphics-\w+"|aria-roledescription="[^"]*"|aria-label="[^"]*"|aria-hidden="true")')
 INK, SOFT, GRID = "#222222", "#555555", "#e6e6e6"
 
@@ -86,27 +104,33 @@ def tradeoff(rows: Sequence[Mapping[str, Any]], gap: str, tolerances: Sequence[f
     room = 0.05 * (max(heights) - min(heights) or 1.0)
     x_scale = alt.Scale(domain=[0, furthest], nice=False)
     y_scale = alt.Scale(domain=[min(heights) - room, max(heights) + room], nice=False)
-    marks = [{"t": 100 * tolerance} for tolerance in tolerances if 100 * tolerance < furthest]
+    within = [tolerance for tolerance in tolerances if 100 * tolerance < furthest]
+    marks = [{"t": 100 * tolerance, "label": f"δ = {100 * tolerance:g}"} for tolerance in within]
     x = alt.X("gap:Q", title=f"{gap}, %", scale=x_scale)
     y = alt.Y("accuracy:Q", title="test accuracy, %", scale=y_scale)
     panels = []
     for panel in dict.fromkeys(row["panel"] for row in drawn):
         inside = [row for row in drawn if row["panel"] == panel]
         names = list(dict.fromkeys(row["method"] for row in inside))
+        colours, shapes = zip(*_marks(names), strict=True)
         legend = alt.Legend(title=None, orient="bottom", columns=2)
-        colour = alt.Color("method:N", sort=names, scale=alt.Scale(range=_colours(len(names))), legend=legend)
-        shape = alt.Shape("method:N", sort=names, scale=alt.Scale(range=list(SHAPES[: len(names)])), legend=None)
+        # The same field, order and legend in both: Vega then draws one legend with the marks of the plot.
+        colour = alt.Color("method:N", scale=alt.Scale(domain=names, range=list(colours)), legend=legend)
+        shape = alt.Shape("method:N", scale=alt.Scale(domain=names, range=list(shapes)), legend=legend)
         plain = alt.Chart(alt.InlineData(inside)).encode(color=colour)
         layers = (
             alt.Chart(alt.InlineData(marks))
             .mark_rule(color=SOFT, strokeDash=[2, 3], opacity=0.7)
             .encode(x=alt.X("t:Q", title=f"{gap}, %", scale=x_scale))
+            + alt.Chart(alt.InlineData(marks))
+            .mark_text(color=SOFT, fontSize=10, align="left", baseline="top", dx=3)
+            .encode(x=alt.X("t:Q", scale=x_scale), y=alt.value(0), text="label:N")
             + plain.mark_line(strokeWidth=1.2, opacity=0.7).encode(x=x, y=y, order="order:Q")
             + plain.mark_rule(opacity=0.35).encode(x=alt.X("gap_low:Q", scale=x_scale), x2="gap_high:Q", y=y)
             + plain.mark_rule(opacity=0.35).encode(x=x, y=alt.Y("accuracy_low:Q", scale=y_scale), y2="accuracy_high:Q")
             + plain.mark_point(filled=True, size=50, opacity=1).encode(x=x, y=y, shape=shape)
         )
-        panels.append(layers.properties(width=400, height=330, title=panel))
+        panels.append(layers.properties(width=440, height=440, title=panel))
     return alt.hconcat(*panels, spacing=24).resolve_scale(color="independent", shape="independent")
 
 
@@ -162,6 +186,13 @@ def _shorter(number: re.Match[str]) -> str:
 
 def _colours(n: int) -> list[str]:
     return [COLOURS[k % len(COLOURS)] for k in range(n)]
+
+
+def _marks(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the colour and the shape of each method; those without a mark of their own take what is free."""
+    taken = [MARKS[name] for name in names if name in MARKS]
+    free = iter([pair for pair in zip(COLOURS, SHAPES, strict=True) if pair not in taken])
+    return [MARKS[name] if name in MARKS else next(free) for name in names]
 
 
 def _or_zero(value: float | None) -> float:

@@ -10,7 +10,8 @@ import evenhand as eh
 from evenhand.paper.experiments import images, splits
 from evenhand.paper.experiments.published import CLIP
 from evenhand.paper.experiments.results import Cell, Report, Table, delta_text, grouped, percent
-from evenhand.paper.experiments.running import Kept, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import PAPER_TOLERANCES
 
 TASK = {"target": "Attractive", "sensitive": "Male"}
@@ -19,13 +20,15 @@ SEARCHES: dict[str, Any] = {"MBS (Algorithm 3)": eh.Directions(n=360), "MBS (cer
 
 def units(name: str, settings: Settings) -> list[Unit]:
     """Return CLIP's probabilities, then for each seed the training of p(Y|x) and the searches."""
-    where = {**TASK, "directory": str(settings.data), "quick": settings.quick}
-    zero_shot = "CLIP"
-    made = [Unit(zero_shot, similarities, {**where, "model": settings.clip, "device": settings.device})]
-    for seed in range(settings.seeds):
+    where = {**TASK, **images.where(settings)}
+    zero_shot, model = "CLIP", settings.images.clip
+    if Path(model).is_dir():
+        model = str(Path(model).resolve())
+    made = [Unit(zero_shot, similarities, {**where, "model": model}, aside={"device": settings.images.device})]
+    for seed in settings.seed_numbers:
         trained = f"seed {seed}: ResNet-18"
         options = {**TASK, **images.options_of(settings), "seed": seed, "learns": "y"}
-        made.append(Unit(trained, images.train, options))
+        made.append(Unit(trained, images.train, options, aside=images.running_of(settings)))
         for method in SEARCHES:
             unit = Unit(
                 f"seed {seed}: {method}", modify, {**where, "seed": seed, "method": method}, (zero_shot, trained)
@@ -69,7 +72,8 @@ def report(name: str, settings: Settings, kept: Mapping[str, Kept]) -> Report:
     heads = ("part", "method", "δ", "accuracy", "paper's accuracy", "EO", "paper's EO")
     notes = [
         images.rows_note(kept),
-        f"{settings.seeds} seeds of p(Y|x), mean ± standard error, in %. CLIP's weights: {settings.clip}.",
+        images.start_note(settings),
+        f"{settings.seeds} seeds of p(Y|x), mean ± standard error, in %. CLIP's weights: {settings.images.clip}.",
     ]
     title = "Table 2: target Attractive, sensitive Male, p(Y,A|x) from CLIP"
     return Report(

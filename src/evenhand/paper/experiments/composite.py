@@ -19,7 +19,8 @@ import evenhand as eh
 from evenhand.paper.experiments import splits
 from evenhand.paper.experiments.charts import tradeoff
 from evenhand.paper.experiments.results import Cell, Estimate, Figure, Report, Table, delta_text, grouped, percent
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import GAP_NAMES, GAPS, PAPER_TOLERANCES
 
 ATTRIBUTES = {"adult": ("sex", "race"), "compas": ("race", "sex")}
@@ -33,7 +34,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     made = []
     for data, attributes in ATTRIBUTES.items():
         for criterion in GAP_NAMES:
-            for seed in range(settings.seeds):
+            for seed in settings.seed_numbers:
                 for way in WAYS:
                     start = f"{data}, {GAP_NAMES[criterion]}, seed {seed}, {way}"
                     common = {"data": data, "criterion": criterion, "seed": seed, "way": way, "quick": settings.quick}

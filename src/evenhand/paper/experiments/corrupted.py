@@ -14,7 +14,8 @@ import numpy as np
 from evenhand.paper.experiments import ablation
 from evenhand.paper.experiments.charts import curves
 from evenhand.paper.experiments.results import Cell, Figure, Report, Table, delta_text, grouped, percent
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import PAPER_TOLERANCES, FloatArray, Rows, learn_and_measure
 
 NOISES = tuple(round(0.01 * k, 2) for k in range(11))
@@ -25,7 +26,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     made = []
     noises = NOISES[::5] if settings.quick else NOISES
     for data in ablation.data_sets(settings):
-        for seed in range(settings.seeds):
+        for seed in settings.seed_numbers:
             trained = ablation.training(data, seed, settings)
             made += trained
             needs = tuple(unit.name for unit in trained)
@@ -60,7 +61,7 @@ def report(name: str, settings: Settings, kept: Mapping[str, Kept]) -> Report:
         tables.append(_table(str(data), mine))
         chart = _chart(mine)
         figures.append(Figure(str(data), f"Accuracy and DP against the noise on {ablation.TITLES[str(data)]}", chart))
-    notes = [f"{settings.seeds} seeds, mean ± standard error, in %.", *ablation.notes(kept)]
+    notes = [f"{settings.seeds} seeds, mean ± standard error, in %.", *ablation.notes(kept, settings)]
     return Report("MBS on corrupted probabilities", tables, figures, notes)
 
 

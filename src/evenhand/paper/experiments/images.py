@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,34 +11,122 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.errors import InputError
 from evenhand.paper.datasets import CelebA, load_celeba
-from evenhand.paper.experiments.running import Kept, Settings
+from evenhand.paper.experiments.published import CELEBA
+from evenhand.paper.experiments.running import Kept
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import FloatArray, Rows
 
 LINES = 5000
 QUICK_ROWS = 200
+IMAGENET = "microsoft/resnet-18"
+RANDOM = "none"
 PARTS = ("train", "validation", "test")
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """Return what decides the result of a unit on images."""
-    return {
-        "directory": str(settings.data),
-        "weights": settings.weights,
-        "device": settings.device,
-        "quick": settings.quick,
-    }
+    """Return what decides the result of a training on images, however paths and devices are spelled."""
+    return {**where(settings), "training": training_of(settings)}
 
 
-def network(states: Path, *, seed: int, quick: bool, weights: str, device: str, **options: Any) -> Any:
-    """Return ResNet-18 with the paper's preprocessing and Adam; 20 epochs and the stopping rule are ours."""
+def where(settings: Settings) -> dict[str, Any]:
+    """Return where the rows are, and whether all of them are used."""
+    return {"directory": str(Path(settings.images.data or ".").expanduser().resolve()), "quick": settings.quick}
+
+
+def training_of(settings: Settings) -> dict[str, Any]:
+    """Return ResNet-18's parameters: the paper's preprocessing and Adam; 20 epochs and the stopping rule are ours."""
+    asked = settings.images
+    device = _device(asked.device)
+    mixed = device == "cuda" if asked.mixed_precision is None else asked.mixed_precision
+    found: dict[str, Any] = {"weights": start_of(settings), "device": device, "mixed_precision": mixed}
+    if settings.quick:
+        return found | {"weights": None, "max_epochs": 1, "image_size": 32, "batch_size": 32}
+    chosen = {"max_epochs": asked.epochs, "image_size": asked.image_size, "batch_size": asked.batch_size}
+    return found | {"max_epochs": 20, "patience": 5} | {name: n for name, n in chosen.items() if n is not None}
+
+
+def running_of(settings: Settings) -> dict[str, Any]:
+    """Return how a training runs, which does not change what it gives."""
+    asked = settings.images
+    return {"running": {"device": asked.device, "workers": asked.workers, "verbose": 0 if settings.quick else 1}}
+
+
+def start_of(settings: Settings) -> str | None:
+    """Return the weights that ResNet-18 starts from; None for random parameters."""
+    from evenhand.paper.models.resnet import has_weights
+
+    asked = settings.images.weights
+    if asked == RANDOM or (asked is None and not has_weights(IMAGENET)):
+        return None
+    if asked is None:
+        return IMAGENET
+    if not has_weights(asked):
+        raise InputError(
+            f"--weights {asked}: there is no such directory, and the Hugging Face cache has no such name. Give a"
+            f" directory that save_pretrained wrote, or --weights {RANDOM} to train from scratch."
+        )
+    return str(Path(asked).resolve()) if Path(asked).is_dir() else asked
+
+
+def start_note(settings: Settings) -> str:
+    """Return what ResNet-18 started from, in a sentence."""
+    start = start_of(settings)
+    if start is not None and not settings.quick:
+        return f"ResNet-18 starts from the weights {start}."
+    why = "" if settings.images.weights == RANDOM else f": {IMAGENET} is not in the Hugging Face cache"
+    return f"ResNet-18 is trained from scratch{'' if settings.quick else why}."
+
+
+def check(settings: Settings) -> None:
+    """Raise where a device or weights are missing, before anything is trained."""
+    _device(settings.images.device)
+    start_of(settings)
+
+
+def verify(settings: Settings, say: Callable[[str], None]) -> None:
+    """Decode every image once, and raise where some cannot be decoded."""
+    from evenhand.paper.models import find_unreadable
+
+    target, sensitive = next(iter(CELEBA))
+    paths = load(where(settings)["directory"], target, sensitive).X
+    say(f"decoding {len(paths):,} images")
+    if broken := find_unreadable(paths, workers=settings.images.workers):
+        shown = ", ".join(f"{name} ({reason})" for name, reason in broken[:5])
+        more = f" and {len(broken) - 5} more" if len(broken) > 5 else ""
+        raise InputError(
+            f"{len(broken):,} of {len(paths):,} images cannot be decoded: {shown}{more}. Get them again, or delete"
+            " them: absent images are left out and counted."
+        )
+    say(f"all {len(paths):,} images can be decoded")
+
+
+def _device(name: str) -> str:
+    """Return the kind of a device that is there."""
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"--device {name}: PyTorch knows no such device; use cpu or cuda.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(
+            f"--device {name}: PyTorch {torch.__version__} sees no CUDA device. Use --device cpu, or install a build of"
+            " PyTorch for your GPU."
+        )
+    return device.type
+
+
+def network(
+    states: Path, *, seed: int, quick: bool, training: Mapping[str, Any], running: Mapping[str, Any], **options: Any
+) -> Any:
+    """Return the ResNet-18 that a unit trains."""
     from evenhand.paper.models import ResNet18
 
-    settings: dict[str, Any] = {"weights": weights, "max_epochs": 20, "patience": 5}
-    if quick:
-        settings = {"weights": None, "max_epochs": 1, "image_size": 32, "batch_size": 32}
     # A quick training is over before its checkpoint is written.
-    return ResNet18(**settings | options, device=device, checkpoint=None if quick else states, random_state=seed)
+    checkpoint = None if quick else states
+    return ResNet18(**{**training, **running, **options}, checkpoint=checkpoint, random_state=seed)
 
 
 @cache
@@ -76,15 +164,15 @@ def train(
     seed: int,
     quick: bool,
     learns: str,
-    weights: str,
-    device: str,
+    training: Mapping[str, Any],
+    running: Mapping[str, Any],
     **options: Any,
 ) -> Kept:
     """Train a network on Y, A or the four cells; keep its probabilities of validation and test rows."""
     data = load(directory, target, sensitive)
     rows = parts(directory, target, sensitive, quick=quick)
     wanted = {"y": data.y, "group": groups(data), "cell": cells(data)}[learns]
-    model = network(states, seed=seed, quick=quick, weights=weights, device=device, **options)
+    model = network(states, seed=seed, quick=quick, training=training, running=running, **options)
     model.fit(data.X[rows[0]], wanted[rows[0]])
     arrays = {name: model.predict_proba(data.X[at]) for name, at in zip(PARTS[1:], rows[1:], strict=True)}
     counted = np.array([*map(len, rows), len(data.absent)])

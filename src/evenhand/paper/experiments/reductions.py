@@ -17,7 +17,8 @@ from evenhand.paper.experiments import splits
 from evenhand.paper.experiments.charts import tradeoff
 from evenhand.paper.experiments.results import Cell, Estimate, Figure, Report, Table, accuracy_at_gap, grouped, percent
 from evenhand.paper.experiments.results import delta_text as shown
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import GAP_NAMES, PAPER_TOLERANCES
 
 STEPS = 15
@@ -29,7 +30,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     """Return, for each criterion and seed, MBS in both ways and the reductions at each tolerance."""
     made = []
     for criterion in GAP_NAMES:
-        for seed in range(settings.seeds):
+        for seed in settings.seed_numbers:
             common = {"data": "adult", "criterion": criterion, "seed": seed, "quick": settings.quick}
             start = f"{GAP_NAMES[criterion]}, seed {seed}"
             for way, work in WAYS.items():

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.errors import InputError, MissingExtraError
-from evenhand.paper.experiments.running import Settings, Store, run
+from evenhand.paper.experiments.running import Kept, Store, run
+from evenhand.paper.experiments.settings import Settings
 
 # What each extra brings that an experiment cannot do without.
 _PACKAGES = {
@@ -59,8 +60,19 @@ class Entry:
             for package in _PACKAGES[extra]:
                 if importlib.util.find_spec(package) is None:
                     raise MissingExtraError(f"evenhand reproduce {self.name}", package.replace("_", "-"), extra)
-        if self.celeba and settings.data is None:
+        if settings.authors and self.module != "tabular":
+            named = ", ".join(entry.name for entry in EXPERIMENTS if entry.module == "tabular")
+            raise InputError(f"The authors' settings are for the networks of {named}, not for {self.name}.")
+        if self.celeba and settings.images.data is None:
             raise InputError(f"{self.name} needs the images of CelebA: evenhand reproduce {self.name} --data DIR.")
+        if self.uses_images(settings):
+            from evenhand.paper.experiments import images
+
+            images.check(settings)
+
+    def uses_images(self, settings: Settings) -> bool:
+        """Return whether networks are trained on images."""
+        return settings.images.data is not None and (self.celeba or self.module in ("corrupted", "regularised"))
 
 
 _TABLES = ("experiments", "report")
@@ -109,24 +121,38 @@ def reproduce(
     Returns
     -------
     list of Path
-        The files that were written, in ``settings.output / name`` (``name-quick`` for a quick run).
+        The files that were written, in ``settings.output / name`` (``name-quick`` for a quick run, ``name-authors``
+        with the authors' settings).
     """
     entry = find(name)
     entry.check(settings)
     module: Any = importlib.import_module(f"evenhand.paper.experiments.{entry.module}")
     from evenhand.paper.experiments.writing import write
 
-    directory = settings.output / (f"{name}-quick" if settings.quick else name)
+    pieces = module.units(name, settings)
+    if settings.images.verify and entry.uses_images(settings):
+        from evenhand.paper.experiments import images
+
+        images.verify(settings, say)
+    directory = settings.output / (name + "-authors" * settings.authors + "-quick" * settings.quick)
     started = time.perf_counter()
-    kept = run(module.units(name, settings), Store(directory), jobs=settings.jobs, say=say)
-    report = module.report(name, settings, kept)
-    facts = {
-        "name": name,
-        "paper": entry.paper,
-        "command": command,
-        "quick": settings.quick,
-        "seeds": list(range(settings.seeds)),
-        "seconds_of_this_run": round(time.perf_counter() - started, 1),
-        "seconds_of_units": {unit: round(found.seconds, 2) for unit, found in kept.items()},
-    }
-    return write(report, directory, name, facts, records=[row for found in kept.values() for row in found.records])
+
+    def write_results(kept: dict[str, Kept]) -> list[Path]:
+        facts = {
+            "name": name,
+            "paper": entry.paper,
+            "command": command,
+            "quick": settings.quick,
+            "settings": "authors" if settings.authors else "ours",
+            "seeds": list(settings.seed_numbers),
+            "seconds_of_this_run": round(time.perf_counter() - started, 1),
+            "seconds_of_units": {unit: round(found.seconds, 2) for unit, found in kept.items()},
+        }
+        records = [row for found in kept.values() for row in found.records]
+        return write(module.report(name, settings, kept), directory, name, facts, records=records)
+
+    def write_so_far(kept: dict[str, Kept]) -> None:
+        say(f"tables of what is there so far: {write_results(kept)[0]}")
+
+    kept = run(pieces, Store(directory), jobs=settings.jobs, say=say, after_stage=write_so_far)
+    return write_results(kept)

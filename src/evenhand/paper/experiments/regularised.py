@@ -11,7 +11,8 @@ import numpy as np
 from evenhand.paper.experiments import ablation, images, splits
 from evenhand.paper.experiments.charts import curves
 from evenhand.paper.experiments.results import Cell, Estimate, Figure, Report, Table, delta_text, grouped, percent
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.paper.experiments.splits import PAPER_TOLERANCES, Rows, learn_and_measure
 
 DECAYS = (0.001, 0.003, 0.01, 0.03, 0.1)
@@ -22,7 +23,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
     made = []
     decays = DECAYS[::4] if settings.quick else DECAYS
     for data in ablation.data_sets(settings):
-        for seed in range(settings.seeds):
+        for seed in settings.seed_numbers:
             trained = ablation.training(data, seed, settings)
             base = trained[0]
             made.append(base)
@@ -33,7 +34,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
                     group = Unit(f"{start}: p(A|x)", train_group, found)
                 else:
                     options = {**trained[1].options, "weight_decay": decay}
-                    group = Unit(f"{start}: p(A|x)", images.train, options)
+                    group = Unit(f"{start}: p(A|x)", images.train, options, aside=trained[1].aside)
                 made += [group, Unit(f"{start}: MBS", modify, found, (base.name, group.name))]
     return made
 
@@ -69,7 +70,7 @@ def report(name: str, settings: Settings, kept: Mapping[str, Kept]) -> Report:
         figures.append(
             Figure(str(data), f"Accuracy and DP against the weight decay of p(A|x) on {title}", _chart(mine))
         )
-    notes = [f"{settings.seeds} seeds, mean ± standard error, in %.", *ablation.notes(kept)]
+    notes = [f"{settings.seeds} seeds, mean ± standard error, in %.", *ablation.notes(kept, settings)]
     return Report("MBS with a regularised p(A|x)", tables, figures, notes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,12 +80,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that an experiment shows."""
+    """Everything that an experiment shows; ``texts`` are more files, by their names."""
 
     title: str
     tables: Sequence[Table]
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = field(default_factory=tuple)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def grouped(records: Iterable[Record], *names: str) -> dict[tuple[Hashable, ...], list[Record]]:

@@ -24,45 +24,6 @@ from evenhand.files import whole_or_nothing, write_error
 Record = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How experiments are run.
-
-    Parameters
-    ----------
-    output : path
-        The directory for everything that is written.
-    seeds : int, default=3
-        Independent repetitions, with the seeds 0, 1, ...
-    quick : bool, default=False
-        Whether to run on few rows, for few epochs: it shows that everything works, and its numbers mean nothing.
-    data : path, default=None
-        CelebA's directory.
-    clip : path or name on the Hugging Face hub, default="openai/clip-vit-base-patch32"
-        CLIP's weights.
-    weights : path or name on the Hugging Face hub, default="microsoft/resnet-18"
-        ImageNet's weights, from which ResNet-18 starts.
-    device : str, default="cpu"
-        torch's name of the device for images.
-    jobs : int, default=1
-        Pieces that are computed at the same time. It does not change the result.
-    """
-
-    output: Path
-    seeds: int = 3
-    quick: bool = False
-    data: Path | None = None
-    clip: str = "openai/clip-vit-base-patch32"
-    weights: str = "microsoft/resnet-18"
-    device: str = "cpu"
-    jobs: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("seeds", "jobs"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}.")
-
-
 @dataclass(frozen=True, eq=False)
 class Kept:
     """What a piece computed: rows of numbers, and arrays that other pieces need."""
@@ -87,12 +48,18 @@ class Unit:
         Plain values. With them and the needed units' own, the result is decided.
     needs : tuple of str, default=()
         The units whose results it uses.
+    aside : mapping, default={}
+        More options for ``work`` that do not decide the result, such as the number of threads.
+    stage : int, default=0
+        Units of a lower stage are computed first, and what they gave is reported before the next stage begins.
     """
 
     name: str
     work: Callable[..., Kept]
     options: Mapping[str, Any]
     needs: tuple[str, ...] = ()
+    aside: Mapping[str, Any] = field(default_factory=dict)
+    stage: int = 0
 
 
 class Store:
@@ -155,23 +122,34 @@ def keys_of(units: Sequence[Unit]) -> dict[str, str]:
 
 
 def run(
-    units: Sequence[Unit], store: Store, *, jobs: int = 1, say: Callable[[str], None] = lambda line: None
+    units: Sequence[Unit],
+    store: Store,
+    *,
+    jobs: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+    after_stage: Callable[[dict[str, Kept]], None] = lambda kept: None,
 ) -> dict[str, Kept]:
     """Compute the units that the store does not have, and return what all of them kept, in order.
 
-    A unit may need only units that come before it.
+    A unit may need only units that come before it. ``after_stage`` is given what is there after each stage but the
+    last, where that stage computed anything.
     """
     keys = keys_of(units)
     done = {unit.name for unit in units if store.load(keys[unit.name]) is not None}
     if done:
         say(f"{len(done)} of {len(units)} pieces are there already")
-    while len(done) < len(units):
-        ready = [unit for unit in units if unit.name not in done and done.issuperset(unit.needs)]
-        calls = (delayed(_compute)(unit, keys, store) for unit in ready)
-        parallel = Parallel(n_jobs=min(jobs, len(ready)), return_as="generator_unordered")
-        for name, seconds in parallel(calls):
-            done.add(name)
-            say(f"[{len(done)}/{len(units)}] {name}: {seconds:.1f} s")
+    *earlier, last = sorted({unit.stage for unit in units})
+    for stage in (*earlier, last):
+        due = [unit for unit in units if unit.stage == stage and unit.name not in done]
+        while left := [unit for unit in due if unit.name not in done]:
+            ready = [unit for unit in left if done.issuperset(unit.needs)]
+            calls = (delayed(_compute)(unit, keys, store) for unit in ready)
+            parallel = Parallel(n_jobs=min(jobs, len(ready)), return_as="generator_unordered")
+            for name, seconds in parallel(calls):
+                done.add(name)
+                say(f"[{len(done)}/{len(units)}] {name}: {seconds:.1f} s")
+        if due and stage != last:
+            after_stage({unit.name: _present(store, keys[unit.name]) for unit in units if unit.name in done})
     return {unit.name: _present(store, keys[unit.name]) for unit in units}
 
 
@@ -180,7 +158,7 @@ def _compute(unit: Unit, keys: Mapping[str, str], store: Store) -> tuple[str, fl
     started = time.perf_counter()
     # Sums in linear algebra depend on its threads, and workers have fewer: one makes every number of jobs agree.
     with threadpool_limits(1, user_api="blas"):
-        found = unit.work(store.states(keys[unit.name]), needed, **unit.options)
+        found = unit.work(store.states(keys[unit.name]), needed, **unit.options, **unit.aside)
     seconds = time.perf_counter() - started
     store.save(keys[unit.name], Kept(found.records, found.arrays, seconds))
     return unit.name, seconds

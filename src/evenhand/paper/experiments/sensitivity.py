@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 import evenhand as eh
 from evenhand.paper.experiments.charts import curves
 from evenhand.paper.experiments.results import Cell, Estimate, Figure, Report, Table, grouped
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 
 FloatArray = NDArray[np.float64]
 
@@ -51,7 +52,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
             repeat,
             {"seed": seed, "criterion": criterion, "n": n, "noise": noise, **common},
         )
-        for seed in range(settings.seeds)
+        for seed in settings.seed_numbers
         for criterion in CRITERIA
         for n, noise in cases
     ]

@@ -21,7 +21,8 @@ from sklearn.linear_model import LogisticRegression
 import evenhand as eh
 from evenhand.paper.experiments.charts import COLOURS, INK, altair
 from evenhand.paper.experiments.results import Cell, Figure, Report, Table, delta_text, grouped, mean_by, percent
-from evenhand.paper.experiments.running import Kept, Record, Settings, Unit
+from evenhand.paper.experiments.running import Kept, Record, Unit
+from evenhand.paper.experiments.settings import Settings
 from evenhand.rules import scores
 from evenhand.search import Problem
 from evenhand.search.dual import solve_linear_program
@@ -43,7 +44,7 @@ def units(name: str, settings: Settings) -> list[Unit]:
             {"sizes": sizes, "seed": seed, "share": 0.2 if settings.quick else 1.0},
         )
         for sizes in SIZES
-        for seed in range(settings.seeds)
+        for seed in settings.seed_numbers
     ]
 
 
@@ -102,12 +103,13 @@ def report(name: str, settings: Settings, kept: Mapping[str, Kept]) -> Report:
         Figure(
             f"scores-{sizes.replace(' ', '-')}",
             f"Bias scores of the synthetic points and the line of the optimal rule, sizes {sizes}",
-            _chart(kept[f"sizes {sizes}, seed 0"]),
+            _chart(kept[f"sizes {sizes}, seed {settings.first_seed}"]),
         )
         for sizes in SIZES
     ]
     notes = [
-        f"{settings.seeds} seeds; the figures show seed 0, the middle {SHOWN:.0%} of the points in either direction."
+        f"{settings.seeds} seeds; the figures show seed {settings.first_seed},"
+        f" the middle {SHOWN:.0%} of the points in either direction."
         " Accuracy, EO and flipped points in %. 'as printed': 500, 100, 100, 500 points of (Y, A) = (1, 0), (1, 1),"
         " (0, 0), (0, 1). 'swapped': 100, 500, 500, 100."
     ]

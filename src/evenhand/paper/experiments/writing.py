@@ -34,6 +34,8 @@ def write(
     for figure in report.figures:
         files[f"{name}-{figure.name}.svg"] = svg = to_svg(figure.chart, figure.title, note=QUICK if quick else "")
         files[f"{name}-{figure.name}.png"] = to_png(svg)
+    for suffix, text in report.texts.items():
+        files[f"{name}-{suffix}"] = f"% {QUICK}\n{text}" if quick else text
     about = {
         **facts,
         "note": QUICK if quick else "",
@@ -52,7 +54,12 @@ def write(
 
 def markdown(report: Report, name: str, facts: Mapping[str, Any]) -> str:
     """Return the report as Markdown."""
-    parts = [f"# {name}: {report.title}", f"{facts['paper']} of the paper. `{facts['command']}`"]
+    made_with = ", ".join(f"{package} {version}" for package, version in every_version().items())
+    parts = [
+        f"# {name}: {report.title}",
+        f"{facts['paper']} of the paper. `{facts['command']}`",
+        f"Seeds {', '.join(map(str, facts['seeds']))}. Made with {made_with}.",
+    ]
     if facts["quick"]:
         parts.append(f"**{QUICK}**")
     parts += list(report.notes)

@@ -43,6 +43,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device: str
     random_state: Seed
     verbose: int
+    mixed_precision: bool = False
 
     def fit(
         self,
@@ -124,6 +125,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             checkpoint=checkpoint,
             save_every=self.save_every,
             progress=self.verbose > 0,
+            mixed_precision=self.mixed_precision,
             device=self.device,
         )
         with threads(self._threads):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ from tqdm import tqdm
 from evenhand.errors import InputError
 from evenhand.paper.models._checkpoint import Checkpoint
 from evenhand.paper.models._data import Batch, Examples, chunks_in_order, shuffled_chunks
+
+# In a log file a progress bar is a line a minute.
+SECONDS_BETWEEN_LINES = 60.0
 
 
 @contextmanager
@@ -91,6 +95,9 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         Seconds between two saves.
     progress : bool, default=False
         Whether to show a bar.
+    mixed_precision : bool, default=False
+        Whether the module computes in bfloat16 where torch holds that to be safe; parameters, outputs and losses stay
+        in float32.
     **kwargs
         skorch's own parameters.
     """
@@ -106,6 +113,7 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         checkpoint: Checkpoint | None = None,
         save_every: float = 60.0,
         progress: bool = False,
+        mixed_precision: bool = False,
         criterion: type[Module] = WeightedCrossEntropy,
         train_split: None = None,
         verbose: int = 0,
@@ -119,6 +127,7 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         self.checkpoint = checkpoint
         self.save_every = save_every
         self.progress = progress
+        self.mixed_precision = mixed_precision
 
     def train(self, train: Examples, valid: Examples | None, saved: dict[str, Any] | None = None) -> Net:
         """Train to the end, from the beginning or from a checkpoint's state."""
@@ -140,7 +149,8 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         n_batches = len(chunks_in_order(train.rows, self.batch_size))
         self.saved_at_ = time.monotonic()
         total, done = self.max_epochs * n_batches, self.epoch_ * n_batches + self.batch_
-        with tqdm(total=total, initial=done, disable=not self.progress, unit="batch") as self.bar_:
+        every = 0.1 if sys.stderr.isatty() else SECONDS_BETWEEN_LINES
+        with tqdm(total=total, initial=done, disable=not self.progress, unit="batch", mininterval=every) as self.bar_:
             while not self._is_over():
                 self._run_epoch(train, valid)
         del self.bar_
@@ -194,6 +204,14 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
     def learning_rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch."""
         return float(self.lr * self.lr_decay**epoch)
+
+    def infer(self, x: Tensor, **fit_params: Any) -> Any:
+        """Return the module's outputs, computed in mixed precision if asked for."""
+        if not self.mixed_precision:
+            return super().infer(x, **fit_params)
+        with torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16):
+            found = super().infer(x, **fit_params)
+        return found.float() if isinstance(found, Tensor) else tuple(part.float() for part in found)
 
     def get_loss(self, y_pred: Any, y_true: tuple[Tensor, Tensor], *args: Any, **kwargs: Any) -> Tensor:
         """Return the criterion's value on a batch."""

@@ -50,6 +50,17 @@ class ImageNetwork(Module):
         return tuple(head(features) for head in self.heads)
 
 
+def has_weights(weights: str) -> bool:
+    """Return whether weights can be loaded without a network: from a directory, or from the hub's cache."""
+    if Path(weights).is_dir():
+        return True
+    hub = require("huggingface_hub", "ResNet18")
+    try:
+        return isinstance(hub.try_to_load_from_cache(weights, "config.json"), str)
+    except ValueError:  # not a name that the hub could have
+        return False
+
+
 def load_body(weights: str | Path | None, *, local_files_only: bool = True) -> Module:
     """Return ResNet-18 without its output layer.
 
@@ -134,6 +145,8 @@ class ResNet18(NetworkClassifier):
         Seconds between two saves of the checkpoint.
     workers : int, default=2
         Threads that decode images while the network computes.
+    mixed_precision : bool, default=False
+        Whether to compute in bfloat16 where torch holds that to be safe: about twice as fast on a recent GPU.
     device : str, default="cpu"
         torch's name of the device. Equality to the bit is promised on a CPU with the same number of threads.
     random_state : int, RandomState or None, default=None
@@ -174,6 +187,7 @@ class ResNet18(NetworkClassifier):
         checkpoint: str | Path | None = None,
         save_every: float = 300.0,
         workers: int = 2,
+        mixed_precision: bool = False,
         device: str = "cpu",
         random_state: Seed = None,
         verbose: int = 0,
@@ -194,6 +208,7 @@ class ResNet18(NetworkClassifier):
         self.checkpoint = checkpoint
         self.save_every = save_every
         self.workers = workers
+        self.mixed_precision = mixed_precision
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
