@@ -21,8 +21,11 @@ from evenhand.arguments import check_flag, check_path, check_text, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter
+from evenhand.engines.gathering import Choice, Gatherer, RawRows
+from evenhand.engines.ground import Atoms
+from evenhand.engines.reading import Counted
 from evenhand.engines.schema import Cells, Columns, Tally
-from evenhand.engines.source import Counted, Learning, Names, Size
+from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, require
 from evenhand.files import url_of, write_error
@@ -180,6 +183,7 @@ class Table:
         duckdb = _duckdb()
         if memory_limit is not None:
             check_text(memory_limit, "memory_limit", "a size such as '2GB'")
+        self.connection: Any = None
         if isinstance(data, duckdb.DuckDBPyRelation):
             self.relation = data
             return
@@ -242,11 +246,43 @@ class Table:
         condition = tally.where("duckdb")
         with plain_errors():
             rows = self._inner(columns)
-            if condition is None:
+            if isinstance(tally, Atoms):
+                _count_together(rows, tally, weighted, counter)
+            elif condition is None:
                 _count_all(rows, tally, weighted, counter)
             else:
                 _count_few(rows.filter(condition), tally, weighted, counter)
         return (*counter.cells(), counter.level)
+
+    def size(self, columns: Columns, most: int) -> int:
+        """Return the number of rows, or one more than ``most``."""
+        with plain_errors():
+            return int(self.relation.project("1 AS one").limit(most + 1).aggregate("count(*)").fetchall()[0][0])
+
+    def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
+        """Return the rows of a choice; None where more than ``most`` are different."""
+        gatherer = Gatherer(columns, most)
+        condition = choice.where("duckdb")
+        with plain_errors(), self._in_order(ordered):
+            rows = self._inner(columns)
+            rows = rows if condition is None else rows.filter(condition)
+            for batch in rows.to_arrow_reader(BATCH_ROWS):
+                arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+                if not gatherer.add(dict(zip(rows.columns, arrays, strict=True))):
+                    break
+        return gatherer.result(ordered=ordered)
+
+    @contextmanager
+    def _in_order(self, ordered: bool) -> Iterator[None]:
+        """Read files in their order for a while; a relation's own connection decides for itself."""
+        if not ordered or self.connection is None:
+            yield
+            return
+        self.connection.execute("SET preserve_insertion_order = true")
+        try:
+            yield
+        finally:
+            self.connection.execute("SET preserve_insertion_order = false")
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a row that is not made of probabilities, in words."""
@@ -263,6 +299,19 @@ def _paths(data: Any) -> list[str]:
             f"data must be a path, a glob, several paths, a DuckDB relation or a frame; got {shown(data)}."
         )
     return [str(check_path(path, "data")) for path in given]
+
+
+def _count_together(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
+    """Count rows that have few different words: DuckDB groups them."""
+    keys = [f"{text} AS k{j}" for j, text in enumerate(tally.sql("duckdb"))]
+    names = ", ".join(f"k{j}" for j in range(tally.width))
+    sums = ", sum(w)" if weighted else ""
+    rows = rows.project(", ".join([*keys, *(["w"] if weighted else [])]))
+    table = rows.aggregate(f"{names}{sums}, count(*)", names).fetchall()
+    if table:
+        numbers = np.array([[np.nan_to_num(float(v or 0.0)) for v in row[tally.width :]] for row in table])
+        words = np.array([row[: tally.width] for row in table], dtype=np.int64)
+        counter.add(words, np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1].astype(np.int64))
 
 
 def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:

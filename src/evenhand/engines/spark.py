@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST, Counter
+from evenhand.engines.gathering import Choice, Gatherer, RawRows
+from evenhand.engines.ground import Atoms
+from evenhand.engines.reading import Counted
 from evenhand.engines.schema import Cells, Columns, Tally, Words
-from evenhand.engines.source import Counted, Learning, Names, Size
+from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.sql import added_columns, inner_columns
 from evenhand.errors import InputError, require
 from evenhand.rules.criteria import Criterion, resolve
@@ -139,11 +142,34 @@ class Table:
             condition = tally.where("spark")
             words = (inner if condition is None else inner.filter(condition)).selectExpr(*texts)
             counter = Counter(tally, len(sums), level=level, max_cells=max_cells)
-            if isinstance(tally, Cells):
+            if isinstance(tally, Cells) and not isinstance(tally, Atoms):
                 _count_cells(words, inner.limit(PEEK_ROWS).selectExpr(*texts), tally, counter)
             else:
                 _add(counter, _grouped(words, tally, len(sums), level).toArrow())
         return (*counter.cells(), counter.level)
+
+    def size(self, columns: Columns, most: int) -> int:
+        """Return the number of rows, or one more than ``most``."""
+        with plain_errors():
+            return int(self.frame.selectExpr("1 AS one").limit(most + 1).count())
+
+    def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
+        """Return the rows of a choice; None where more than ``most`` are different."""
+        from pyspark.sql import functions
+
+        gatherer = Gatherer(columns, most)
+        condition = choice.where("spark")
+        with plain_errors():
+            rows = self._inner(columns)
+            rows = rows if condition is None else rows.filter(condition)
+            if not ordered:
+                wanted = [functions.expr("count(1) AS n")]
+                wanted += [functions.expr("sum(w) AS w")] if gatherer.weighted else []
+                rows = rows.groupBy(*gatherer.names).agg(*wanted).limit(most + 1)
+            table = rows.toArrow()
+        frame = {name: table.column(name).to_numpy().astype(np.float64) for name in table.column_names}
+        gatherer.add(frame, None if ordered else frame.pop("n"))
+        return gatherer.result(ordered=ordered)
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a row that is not made of probabilities, in words."""

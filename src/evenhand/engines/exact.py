@@ -1,0 +1,93 @@
+"""Learning from the rows themselves: in memory where they fit, by passes that bring back few rows where they do not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evenhand.engines.cells import CountedCells
+from evenhand.engines.gathering import RawRows
+from evenhand.engines.ground import Ground
+from evenhand.engines.learning import rows_of
+from evenhand.engines.line import learn_on_the_line
+from evenhand.engines.reading import Reader, TooManyError
+from evenhand.errors import InfeasibleError
+from evenhand.rows import with_group_probabilities
+from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
+from evenhand.rules.rule import Rule
+from evenhand.rules.setting import Options
+from evenhand.search import Certified, Problem
+from evenhand.search.problem import conclude
+
+
+def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
+    """Return what :func:`evenhand.learn_rule` learns from rows that were read in."""
+    rows = rows_of(raw, options)
+    rows = dataclasses.replace(rows, copies=None, sample_weight=rows.sample_weight if raw.weighted else None)
+    rows = with_group_probabilities(rows, raw.p_group, options.criterion)
+    return best_rule(rows, options, tolerance)
+
+
+def can_be_exact(options: Options) -> bool:
+    """Tell whether there is a way to learn from rows that do not fit in memory, without rounding their scores."""
+    return options.evidence == "labels" and isinstance(options.solver, Certified)
+
+
+def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tolerance: float) -> Rule | None:
+    """Return the best rule of all rows, or None where too many of them would have to be brought back."""
+
+    def learn(ground: Ground) -> Rule:
+        return _learn(ground, reader)
+
+    try:
+        rule = _with_safety(learn, atoms, options, tolerance)
+    except TooManyError:
+        return None
+    learned = {**rule.learned_from, "reading": reader.described(), "columns": reader.columns.remember()}
+    return dataclasses.replace(rule, learned_from=learned)
+
+
+def _learn(ground: Ground, reader: Reader) -> Rule:
+    if ground.dimension == 1:
+        return learn_on_the_line(ground, reader)
+    raise TooManyError
+
+
+def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: Options, tolerance: float) -> Rule:
+    """Learn a rule as :func:`evenhand.rules.ladder.rule_for` does, given a way to learn within some bounds."""
+
+    def ground_of(options: Options) -> Ground:
+        found = atoms.crossing(options.criterion.intersections)
+        return Ground(found, rows_of(found, options), options, tolerance)
+
+    ground = ground_of(options)
+    if options.safety == 0.0:
+        return learn(ground)
+    warn_of_thin_cells(ground.setting, tolerance)
+    if ground.meets(ground.at_zero):
+        return _unchanged(ground)
+    try:
+        return learn(ground)
+    except InfeasibleError:
+        plain = ground_of(dataclasses.replace(options, safety=0.0))
+        return without_safety(ground.setting, learn(plain), tolerance)
+
+
+def _unchanged(ground: Ground) -> Rule:
+    """Return the rule that changes nothing, where the model meets the bounds."""
+    sums: Any = ground.at_zero.copy()
+    sums[0] -= ground.problem.offset
+    whole = Problem(
+        margin=np.ones(1),
+        contrasts=np.zeros((1, ground.dimension)),
+        gain=sums[:1],
+        effects=sums[None, 1:],
+        lower=ground.problem.lower,
+        upper=ground.problem.upper,
+        offset=ground.problem.offset,
+        mixing=ground.problem.mixing,
+    )
+    return ground.rule(whole, conclude(whole, 0, np.zeros(ground.dimension), status="unchanged"))
