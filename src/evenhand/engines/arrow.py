@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_flag, is_missing, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import Counter
+from evenhand.engines.counter import counter_of
 from evenhand.engines.deciding import Decider, NamedColumns
-from evenhand.engines.gathering import Choice, Gatherer, RawRows
+from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.reading import Counted
 from evenhand.engines.schema import (
     BAD_LABEL,
@@ -177,7 +177,7 @@ class _Batches:
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
         """Return the distinct words of the rows, their sums and counts, and the level."""
         weighted = columns.weight is not None
-        counter = Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
+        counter = counter_of(tally, weighted, level, max_cells)
         for batch in self.batches():
             shared.count_frame(tally.keep(_frame(batch, columns)), tally, weighted, counter)
         return (*counter.cells(), counter.level)
@@ -206,8 +206,7 @@ class _Batches:
         gatherer = Gatherer(columns, most)
         for batch in self.batches():
             frame = _frame(batch, columns)
-            wanted = choice.keep(frame)
-            if not gatherer.add(frame if wanted is None else {name: column[wanted] for name, column in frame.items()}):
+            if not gatherer.add(chosen(choice, frame)):
                 break
         return gatherer.result(ordered=ordered)
 

@@ -20,8 +20,8 @@ import numpy as np
 from evenhand.arguments import check_flag, check_path, check_text, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import Counter
-from evenhand.engines.gathering import Choice, Gatherer, RawRows
+from evenhand.engines.counter import Counter, DenseCounter, counter_of
+from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
 from evenhand.engines.reading import Counted
 from evenhand.engines.schema import Cells, Columns, Tally
@@ -242,16 +242,16 @@ class Table:
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
         """Return the distinct words of the rows, their sums and counts, and the level."""
         weighted = columns.weight is not None
-        counter = Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
+        counter = counter_of(tally, weighted, level, max_cells)
         condition = tally.where("duckdb")
         with plain_errors():
             rows = self._inner(columns)
             if isinstance(tally, Atoms):
                 _count_together(rows, tally, weighted, counter)
-            elif condition is None:
+            elif condition is None and isinstance(tally, Cells) and isinstance(counter, Counter):
                 _count_all(rows, tally, weighted, counter)
             else:
-                _count_few(rows.filter(condition), tally, weighted, counter)
+                _count_here(rows if condition is None else rows.filter(condition), tally, weighted, counter)
         return (*counter.cells(), counter.level)
 
     def size(self, columns: Columns, most: int) -> int:
@@ -268,7 +268,8 @@ class Table:
             rows = rows if condition is None else rows.filter(condition)
             for batch in rows.to_arrow_reader(BATCH_ROWS):
                 arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-                if not gatherer.add(dict(zip(rows.columns, arrays, strict=True))):
+                frame = dict(zip(rows.columns, arrays, strict=True))
+                if not gatherer.add(chosen(choice, frame)):
                     break
         return gatherer.result(ordered=ordered)
 
@@ -326,8 +327,8 @@ def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> Non
         counter.add(words, floats)
 
 
-def _count_few(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
-    """Count the rows that a condition leaves: DuckDB is slow on sparse vectors, so their words are made here."""
+def _count_here(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
+    """Count rows whose words are made here: DuckDB is slow on what a condition leaves, and on long expressions."""
     for batch in rows.to_arrow_reader(BATCH_ROWS):
         arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         shared.count_frame(dict(zip(rows.columns, arrays, strict=True)), tally, weighted, counter)

@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 
 from evenhand.engines.cells import CountedCells
-from evenhand.engines.gathering import RawRows
+from evenhand.engines.gathering import RawRows, Sample
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
 from evenhand.engines.line import learn_on_the_line
+from evenhand.engines.plane import learn_in_the_plane, scale_of
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.errors import InfeasibleError
+from evenhand.inputs import FloatArray
 from evenhand.rows import with_group_probabilities
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
-from evenhand.search import Certified, Problem
+from evenhand.search import Certified, NoRule, Problem
 from evenhand.search.problem import conclude
+
+ROWS_OF_A_SAMPLE = 200_000
 
 
 def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
@@ -53,7 +57,31 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
 def _learn(ground: Ground, reader: Reader) -> Rule:
     if ground.dimension == 1:
         return learn_on_the_line(ground, reader)
+    centre, scale = _centre(ground, reader)
+    if ground.dimension == 2:
+        return learn_in_the_plane(ground, reader, centre, scale)
     raise TooManyError
+
+
+def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
+    """Return a good rule of some rows, in units of its contrasts' typical sizes, and these sizes."""
+    share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
+    raw = reader.rows(Sample(share, ("s0", *ground.linear.names)))
+    if raw is None or len(raw) < 2:
+        raise TooManyError
+    margin, contrasts, table = ground.arrays(raw, sampled=True)
+    scale = scale_of(contrasts)
+    problem = dataclasses.replace(
+        ground.problem,
+        margin=margin,
+        contrasts=contrasts / scale,
+        gain=table[:, 0],
+        effects=table[:, 1:],
+        weight=raw.weight,
+        decider=None,
+    )
+    found = Certified().solve(problem, random_state=ground.options.random_state)[0]
+    return np.zeros(ground.dimension) if isinstance(found, NoRule) else np.array(found.z), scale
 
 
 def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: Options, tolerance: float) -> Rule:

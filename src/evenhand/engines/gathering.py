@@ -17,15 +17,21 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Choice(Protocol):
-    """Which rows are wanted, in SQL and in NumPy. What rounding decides otherwise in one of them must not matter."""
+    """Which rows are wanted. DuckDB's condition may leave more than those, and :meth:`keep` looks at them again."""
 
     def where(self, dialect: str) -> str | None:
-        """Return the SQL condition over the inner names; None where all rows are wanted."""
+        """Return the SQL condition over the inner names; None where there is none."""
         ...
 
     def keep(self, frame: Frame) -> NDArray[np.bool_] | None:
         """Tell which rows of a frame are wanted; None where all are."""
         ...
+
+
+def chosen(choice: Choice, frame: Frame) -> Frame:
+    """Return the rows of a frame that a choice wants."""
+    wanted = choice.keep(frame)
+    return frame if wanted is None else {name: column[wanted] for name, column in frame.items()}
 
 
 class Everything:
@@ -45,11 +51,10 @@ class Sample:
     share: float
     names: tuple[str, ...]
 
-    def where(self, dialect: str) -> str:
-        """Return the SQL condition."""
+    def where(self, dialect: str) -> str | None:
+        """Return the SQL condition; DuckDB's hash is not the one used here."""
         limit = max(1, int(self.share * (1 << 30)))
-        text = f"{'hash' if dialect == 'duckdb' else 'xxhash64'}({', '.join(self.names)})"
-        return f"{text} % {1 << 30} < {limit}" if dialect == "duckdb" else f"pmod({text}, {1 << 30}) < {limit}"
+        return None if dialect == "duckdb" else f"pmod(xxhash64({', '.join(self.names)}), {1 << 30}) < {limit}"
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are drawn."""

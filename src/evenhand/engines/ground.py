@@ -7,6 +7,7 @@ come the priors, each row's gain and effects, the bounds (drawn in by safety), a
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -156,6 +157,42 @@ class Ground:
         return order[np.searchsorted(known[order], wanted)]
 
     @cached_property
+    def _coded(self) -> list[tuple[str, int, int]]:
+        """The fields that tell rows apart, each with its smallest value and how many there are."""
+        found = []
+        for name in ["label", *(f"a{place}" for place in range(len(self.schema.observed)))]:
+            values = self.schema.unpack(self.atoms.words, name)
+            found.append((name, int(values.min()), int(np.ptp(values)) + 1))
+        return found
+
+    @property
+    def n_codes(self) -> int:
+        """How many combinations of label and groups there may be."""
+        return math.prod(size for _, _, size in self._coded)
+
+    def code_text(self) -> str:
+        """Return the number of a row's combination of label and groups as SQL."""
+        text = "0"
+        for name, low, size in self._coded:
+            text = f"({text} * {size} + (CAST({name} AS BIGINT) - {low}))"
+        return text
+
+    def codes_of(self, frame: Frame) -> NDArray[np.int64]:
+        """Return what :meth:`code_text` computes."""
+        found = np.zeros(len(frame["s0"]), dtype=np.int64)
+        for name, low, size in self._coded:
+            found = found * size + (frame[name].astype(np.int64) - low)
+        return found
+
+    @cached_property
+    def kind_of_code(self) -> NDArray[np.int64]:
+        """The atom of each combination; those that do not occur have the first."""
+        found = np.zeros(self.n_codes, dtype=np.int64)
+        fields = {name: self.schema.unpack(self.atoms.words, name) for name, _, _ in self._coded}
+        found[self.codes_of({"s0": np.zeros(self.atoms.n_cells), **fields})] = np.arange(self.atoms.n_cells)
+        return found
+
+    @cached_property
     def linear(self) -> LinearScores:
         """The contrasts as linear expressions of the scores."""
         system, setting = self.setting.system, self.setting
@@ -180,8 +217,11 @@ class Ground:
             self.options.costs,
         )
 
-    def arrays(self, raw: RawRows) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return margin, contrasts, and gain with effects, of raw rows: the same numbers as in memory."""
+    def arrays(self, raw: RawRows, *, sampled: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return margin, contrasts, and gain with effects, of raw rows: the same numbers as in memory.
+
+        Rows that were sampled stand for all rows with their label and groups.
+        """
         setting = self.setting
         used = {name: raw.p_group[name] for name in setting.groups}
         posteriors = scores.posteriors(setting.system.events, setting.groups, used, len(raw))
@@ -189,7 +229,12 @@ class Ground:
         contrasts = scores.contrasts(posteriors / setting.priors, setting.system.contrasts)
         tied = (np.abs(margins) <= MARGIN_ROUNDING * sum(self.options.costs)) & ~contrasts.any(axis=1)
         kinds = self.kinds_of(self.schema.pack(raw.frame, [n for n in self.schema.fields if self._told_apart(n)]))
-        return np.where(tied, 0.0, margins), contrasts, self.units[kinds] * raw.weight[:, None]
+        weight = raw.weight
+        if sampled:
+            drawn = np.bincount(kinds, weight, len(self.atoms.weight))
+            whole = np.bincount(self.kinds_of(self.atoms.words), self.atoms.weight, len(self.atoms.weight))
+            weight = weight * (whole / np.maximum(drawn, 1e-300))[kinds]
+        return np.where(tied, 0.0, margins), contrasts, self.units[kinds] * weight[:, None]
 
     def _told_apart(self, name: str) -> bool:
         return name != "flaw" and name not in self.schema.quantised

@@ -129,10 +129,11 @@ class InBins:
     runs: tuple[tuple[int, int], ...]
 
     def where(self, dialect: str) -> str:
-        """Return the SQL condition."""
+        """Return the SQL condition; where :meth:`keep` looks at what it leaves, with the bins beside each run."""
         place = self.tally.place(dialect)
         tests = [f"{place} = {DELICATE * BINS}"]
-        for first, last in self.runs:
+        more = int(dialect == "duckdb")
+        for first, last in ((max(low - more, 0), min(high + more, BINS - 1)) for low, high in self.runs):
             tests += [f"{place} BETWEEN {way * BINS + first} AND {way * BINS + last}" for way in (FALLING, RISING)]
         return " OR ".join(tests)
 

@@ -11,7 +11,7 @@ import numpy as np
 from evenhand import tables
 from evenhand.arguments import Seed, check_label, check_text, check_whole, is_missing, shown
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import MAX_CELLS, Counter, check_level
+from evenhand.engines.counter import MAX_CELLS, Counter, DenseCounter, check_level
 from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_core
 from evenhand.engines.gathering import Choice, Everything, RawRows
 from evenhand.engines.ground import Atoms
@@ -183,7 +183,7 @@ def _groups(source: Source, column: str) -> tuple[Hashable, ...]:
     return values
 
 
-def count_frame(frame: Frame, tally: Tally, weighted: bool, counter: Counter) -> None:
+def count_frame(frame: Frame, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
     """Count some rows, given by the inner names of their scores, labels, groups and weights."""
     n = len(frame["s0"])
     if n == 0:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import COARSEST, Counter
+from evenhand.engines.counter import COARSEST, Counter, DenseCounter, counter_of
 from evenhand.engines.gathering import Choice, Gatherer, RawRows
 from evenhand.engines.ground import Atoms
 from evenhand.engines.reading import Counted
@@ -141,8 +141,8 @@ class Table:
             inner = self._inner(columns)
             condition = tally.where("spark")
             words = (inner if condition is None else inner.filter(condition)).selectExpr(*texts)
-            counter = Counter(tally, len(sums), level=level, max_cells=max_cells)
-            if isinstance(tally, Cells) and not isinstance(tally, Atoms):
+            counter = counter_of(tally, weighted, level, max_cells)
+            if isinstance(tally, Cells) and isinstance(counter, Counter) and not isinstance(tally, Atoms):
                 _count_cells(words, inner.limit(PEEK_ROWS).selectExpr(*texts), tally, counter)
             else:
                 _add(counter, _grouped(words, tally, len(sums), level).toArrow())
@@ -216,8 +216,8 @@ def _cells_expected(keys: Words, rows: NDArray[np.int64]) -> float:
     return len(counts) + once * (once - 1) / (2 * (twice + 1))
 
 
-def _add(counter: Counter, table: Any) -> None:
-    width = counter.tally.width
+def _add(counter: Counter | DenseCounter, table: Any) -> None:
+    width = table.num_columns - counter.columns - 1
     arrays = [table.column(j).to_numpy() for j in range(table.num_columns)]
     keys = np.column_stack([array.astype(np.int64) for array in arrays[:width]])
     sums = [np.nan_to_num(array.astype(np.float64)) for array in arrays[width:-1]]
