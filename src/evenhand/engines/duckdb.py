@@ -302,7 +302,7 @@ def _paths(data: Any) -> list[str]:
     return [str(check_path(path, "data")) for path in given]
 
 
-def _count_together(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
+def _count_together(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
     """Count rows that have few different words: DuckDB groups them."""
     keys = [f"{text} AS k{j}" for j, text in enumerate(tally.sql("duckdb"))]
     names = ", ".join(f"k{j}" for j in range(tally.width))

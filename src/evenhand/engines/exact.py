@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from evenhand.engines.cells import CountedCells
+from evenhand.engines.distances import scale_of
 from evenhand.engines.gathering import RawRows, Sample
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
 from evenhand.engines.line import learn_on_the_line
-from evenhand.engines.plane import learn_in_the_plane, scale_of
+from evenhand.engines.neighbourhood import learn_nearby
+from evenhand.engines.plane import learn_in_the_plane
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.errors import InfeasibleError
 from evenhand.inputs import FloatArray
@@ -21,7 +23,7 @@ from evenhand.rows import with_group_probabilities
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
-from evenhand.search import Certified, NoRule, Problem
+from evenhand.search import Certified, NoRule, Problem, Search, Smoothed
 from evenhand.search.problem import conclude
 
 ROWS_OF_A_SAMPLE = 200_000
@@ -60,7 +62,7 @@ def _learn(ground: Ground, reader: Reader) -> Rule:
     centre, scale = _centre(ground, reader)
     if ground.dimension == 2:
         return learn_in_the_plane(ground, reader, centre, scale)
-    raise TooManyError
+    return learn_nearby(ground, reader, centre, scale)
 
 
 def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
@@ -80,8 +82,11 @@ def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
         weight=raw.weight,
         decider=None,
     )
-    found = Certified().solve(problem, random_state=ground.options.random_state)[0]
-    return np.zeros(ground.dimension) if isinstance(found, NoRule) else np.array(found.z), scale
+    search: Search = Certified() if ground.dimension == 2 else Smoothed()
+    found = search.solve(problem, random_state=ground.options.random_state)[0]
+    if isinstance(found, NoRule):
+        found = Smoothed().closest(problem, random_state=ground.options.random_state)
+    return np.array(found.z), scale
 
 
 def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: Options, tolerance: float) -> Rule:

@@ -136,12 +136,13 @@ class Ground:
         """The gain and the effects of a unit of weight of each atom, of shape (atoms, 1 + C)."""
         table = self.problem.table[: self.atoms.n_cells]
         weight = self.atoms.weight[:, None]
-        return np.divide(table, weight, out=np.zeros_like(table), where=weight > 0.0)
+        units: FloatArray = np.divide(table, weight, out=np.zeros_like(table), where=weight > 0.0)
+        return units
 
     @cached_property
     def at_zero(self) -> FloatArray:
         """The utility and the values of the model's own decisions."""
-        sums = self.problem.table[: self.atoms.n_cells][self._chosen].sum(axis=0)
+        sums: FloatArray = self.problem.table[: self.atoms.n_cells][self._chosen].sum(axis=0)
         sums[0] += self.problem.offset
         return sums
 

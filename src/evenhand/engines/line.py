@@ -180,7 +180,8 @@ class _Histogram:
         none = np.zeros((1, falling.shape[1]))
         after = np.vstack([np.cumsum(falling[::-1], axis=0)[::-1], none])
         before = np.vstack([none, np.cumsum(rising, axis=0)])
-        return self.constant + after + before
+        edges: FloatArray = self.constant + after + before
+        return edges
 
     def best_edge(self) -> float:
         """Return the best utility of an edge that meets the bounds whatever delicate rows decide, or of z = 0."""
