@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from evenhand.rows import with_group_probabilities
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
-from evenhand.search import Certified, NoRule, Problem, Search, Smoothed
-from evenhand.search.problem import conclude
+from evenhand.search import Certified, NoRule, Search, Smoothed
 
 ROWS_OF_A_SAMPLE = 200_000
 
@@ -101,26 +99,9 @@ def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: 
         return learn(ground)
     warn_of_thin_cells(ground.setting, tolerance)
     if ground.meets(ground.at_zero):
-        return _unchanged(ground)
+        return ground.unchanged("unchanged")
     try:
         return learn(ground)
     except InfeasibleError:
         plain = ground_of(dataclasses.replace(options, safety=0.0))
         return without_safety(ground.setting, learn(plain), tolerance)
-
-
-def _unchanged(ground: Ground) -> Rule:
-    """Return the rule that changes nothing, where the model meets the bounds."""
-    sums: Any = ground.at_zero.copy()
-    sums[0] -= ground.problem.offset
-    whole = Problem(
-        margin=np.ones(1),
-        contrasts=np.zeros((1, ground.dimension)),
-        gain=sums[:1],
-        effects=sums[None, 1:],
-        lower=ground.problem.lower,
-        upper=ground.problem.upper,
-        offset=ground.problem.offset,
-        mixing=ground.problem.mixing,
-    )
-    return ground.rule(whole, conclude(whole, 0, np.zeros(ground.dimension), status="unchanged"))

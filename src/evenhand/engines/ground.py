@@ -21,11 +21,10 @@ from evenhand.engines.schema import FINEST, Cells, Frame, Words
 from evenhand.inputs import FloatArray
 from evenhand.rules import scores
 from evenhand.rules.rule import Rule
-from evenhand.rules.scores import CONTRAST_ROUNDING
 from evenhand.rules.setting import MARGIN_ROUNDING, Options, Setting
 from evenhand.rules.sql import DIALECTS
 from evenhand.search import Problem, Solution
-from evenhand.search.problem import FEASIBILITY_SLACK
+from evenhand.search.problem import FEASIBILITY_SLACK, Status, conclude
 
 
 @dataclass(frozen=True)
@@ -263,11 +262,22 @@ class Ground:
         }
         return dataclasses.replace(rule, learned_from=learned)
 
-
-def negligible(contrast: FloatArray, size: FloatArray) -> NDArray[np.bool_]:
-    """Tell which contrasts are only the rounding of their terms."""
-    found: NDArray[np.bool_] = np.abs(contrast) <= CONTRAST_ROUNDING * size
-    return found
+    def unchanged(self, status: Status, *, upper_bound: float = np.inf, nodes: int = 0) -> Rule:
+        """Return the rule that changes nothing: what the model's own decisions are worth is known."""
+        sums = self.at_zero.copy()
+        sums[0] -= self.problem.offset
+        whole = Problem(
+            margin=np.ones(1),
+            contrasts=np.zeros((1, self.dimension)),
+            gain=sums[:1],
+            effects=sums[None, 1:],
+            lower=self.problem.lower,
+            upper=self.problem.upper,
+            offset=self.problem.offset,
+            mixing=self.problem.mixing,
+        )
+        zero = np.zeros(self.dimension)
+        return self.rule(whole, conclude(whole, 0, zero, upper_bound=upper_bound, status=status, nodes=nodes))
 
 
 def _with_two_more(rows: Any, chosen: NDArray[np.bool_]) -> Any:

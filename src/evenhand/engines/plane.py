@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from evenhand.engines import _kernels
@@ -31,10 +32,11 @@ from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 from evenhand.search import Certified, Problem
 from evenhand.search.certified import search_box
-from evenhand.search.problem import FEASIBILITY_SLACK, conclude
-from evenhand.search.sweep import settled
+from evenhand.search.problem import FEASIBILITY_SLACK, Status, conclude
+from evenhand.search.sweep import Best, centred
 
-FAR, RINGS_TO, RING = 1.0, 2.0**-10, 0.8
+FAR, FARTHEST = 1.0, 1024.0
+RINGS_TO, RING = 2.0**-10, 0.8
 SMALLEST_PART = 1 / 256
 MOST_BOXES = 4_000
 MOST_CENTRES = 4
@@ -98,7 +100,7 @@ class _Exclusion:
             if self.boxes > MOST_BOXES:
                 return False
             if far:
-                if size <= SMALLEST_PART and box[4] >= 1024.0 * FAR:
+                if size <= SMALLEST_PART:
                     return False
                 stack += _far_halves(box)
                 continue
@@ -127,8 +129,9 @@ def _far_halves(box: FloatArray) -> list[FloatArray]:
     """Return the parts of a far box: nearer and farther while it is wide in distance, else two parts of its side."""
     first, second = box.copy(), box.copy()
     k = 2 if box[2] > 0.0 else 3
-    if box[5] / box[4] > 1.0 + 2.0 * box[k] or not np.isfinite(box[5]):
-        middle = 2.0 * box[4] if not np.isfinite(box[5]) else np.sqrt(box[4] * box[5])
+    endless = not np.isfinite(box[5])
+    if box[4] < FARTHEST if endless else box[5] / box[4] > 1.0 + 2.0 * box[k]:
+        middle = 2.0 * box[4] if endless else np.sqrt(box[4] * box[5])
         first[5] = second[4] = middle
     else:
         first[k - 2] -= 0.5 * box[k]
@@ -195,13 +198,31 @@ def _solve(
     inner = float(EDGES[HALF + bins - 1])
     whole, local = problems_inside(tally, histogram, raw, bins)
     best, bound, nodes, stopped = search_box(local, solver, np.full(2, inner), ground.options.random_state)
-    z = (tally.centre + best.z[0]) / tally.scale
-    claimed = replace(best, z=z[None, :])
-    kept = settled(whole, claimed)
+    kept = _settled(whole, best, tally, inner)
+    at_zero = ground.at_zero
+    bound = max(bound, kept.utility[0])
+    if ground.meets(at_zero) and at_zero[0] >= kept.utility[0] - whole.resolution:
+        bound = max(bound, at_zero[0])
+        status: Status = "optimal" if bound <= at_zero[0] + whole.resolution else "gap"
+        return ground.unchanged(status, upper_bound=bound, nodes=nodes)
     if not kept.utility[0] >= threshold - whole.resolution:
         return None
-    solution = conclude(whole, 0, kept.z[0], upper_bound=max(bound, kept.utility[0]), nodes=nodes)
+    solution = conclude(whole, 0, kept.z[0], upper_bound=bound, nodes=nodes)
     return ground.rule(whole, replace(solution, stopped=stopped))
+
+
+def _settled(whole: Problem, claimed: Best, tally: Lines, radius: float) -> Best:
+    """Return a claim as the rule that it is, counted on its own decisions, and inside the square."""
+    best = Best.none(whole)
+    if np.isfinite(claimed.utility[0]):
+        z = (tally.centre + claimed.z[0]) / tally.scale
+        best.offer(whole, z)
+        if claimed.utility[0] > best.utility[0] + whole.resolution:
+            middle = centred(whole, z)
+            if (np.abs(middle * tally.scale - tally.centre) <= radius).all():
+                best.offer(whole, middle, anywhere=True)
+            best.offer(whole, z, anywhere=True)
+    return best
 
 
 def _places_to_try() -> FloatArray:
