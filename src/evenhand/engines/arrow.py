@@ -55,9 +55,9 @@ def learn_rule(
     Parameters
     ----------
     data : Table, Dataset, RecordBatchReader, iterable of RecordBatch, or a function that returns one of these
-        A reader or an iterator can be read once: then the rule is learnt from the counts alone, and the numbers of its
-        ``solution_`` are about quantised scores. Anything else is read twice, and they are exact. The status is "found"
-        in both cases: a search over quantised scores proves nothing about the rows themselves.
+        A reader or an iterator can be read once: where it is larger than ``max_in_memory``, the rule is learnt from
+        counts alone, the numbers of its ``solution_`` are about quantised scores, and the status is "found". Anything
+        else is read as often as needed.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
 

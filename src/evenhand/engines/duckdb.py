@@ -1,7 +1,7 @@
 """Learning and applying in DuckDB: out of core on one machine.
 
-DuckDB reads the table and packs each row's quantised scores, label and groups into integers; the rows stream from it
-in batches and are counted in a table that never has more than ``max_cells`` cells. Two passes learn a rule.
+DuckDB reads the table; its rows stream from it in batches and are counted, and those that a search needs as they are
+are brought back. What is learnt by which passes is in :func:`learn_rule`.
 """
 
 from __future__ import annotations
@@ -80,14 +80,28 @@ def learn_rule(
         What DuckDB may use, such as "2GB"; a relation's own connection decides for itself.
     **options
         ``search``, ``evidence``, ``safety``, ``costs``, ``priors``, ``missing``, ``random_state`` as in
-        :func:`evenhand.learn_rule`; ``level`` (12: scores are counted in steps of 2^-12 at the finest) and
+        :func:`evenhand.learn_rule`; ``max_in_memory`` (16,000,000: how many values, rows times columns used, may be in
+        memory at a time); for cells, ``level`` (12: scores are counted in steps of 2^-12 at the finest) and
         ``max_cells`` (200,000: coarser steps are taken, with a warning, where there would be more cells).
 
     Returns
     -------
     Rule
         ``rule.solution_`` has the utility and the constraints' values counted on the rows themselves, and
-        ``rule.learned_from["quantisation"]`` what the quantisation can have cost.
+        ``rule.learned_from["reading"]`` the passes over the table and the rows that were brought back.
+
+    Notes
+    -----
+    A table within ``max_in_memory`` is read in, and the rule is that of :func:`evenhand.learn_rule`. Of a larger one no
+    more rows than that are brought back. With counted labels and the certified search, K being the number of contrasts,
+
+    - K = 1 is solved exactly, in three passes: the rule has the decisions of :func:`evenhand.learn_rule`;
+    - K = 2 is solved exactly, in four passes or some more: "optimal", or "gap" with what was not proven;
+    - K > 2 is searched around a rule of a sample: "found", counted on all rows.
+
+    Otherwise, and where too many rows would have to be brought back, scores are counted in cells, the midpoints of the
+    cells are searched, and the rules found are counted on the rows: "found".
+    ``rule.learned_from["quantisation"]`` then has what the quantisation can have cost.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From an aggregate to a rule: the one solver behind every engine.
+"""From an aggregate to a rule: what is learnt from cells, where the rows themselves are not looked at by a search.
 
 The search sees the midpoints of the cells. A rule is applied to the scores as they are, so a row near the boundary
 may be decided otherwise than its midpoint. An engine that can read its rows again therefore does: rules for bounds

@@ -1,8 +1,7 @@
 """Learning and applying on a Spark 4 DataFrame, with plain SQL expressions.
 
-Nothing of evenhand has to be installed on the workers, and nothing is collected but the counts. The cluster packs each
-row's quantised scores, label and groups into integers and groups by them; how finely, is decided by looking at some
-rows first.
+Nothing of evenhand has to be installed on the workers. The cluster groups rows by integers made of their scores, labels
+and groups; only counts are collected, and the rows that a search needs as they are, at most ``max_in_memory`` values.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def learn_rule(
     Parameters
     ----------
     data : pyspark.sql.DataFrame
-        The rows. They are read twice, and must be the same both times: cache what is not.
+        The rows. They are read several times, and must be the same each time: cache what is not.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
     """
