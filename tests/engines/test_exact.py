@@ -132,8 +132,13 @@ def test_safety_and_missing_groups_hold_on_the_line():
         rule = arrow.learn_rule(table, max_in_memory=0, safety=safety, tolerance=0.1, **DP)
         assert_same(rule, in_memory(table, DP, safety=safety, tolerance=0.1), table, DP)
     ties = with_columns(table, p=np.round(table["p"].to_numpy() * 4) / 4, f=np.round(table["f"].to_numpy() * 2) / 2)
+    with pytest.raises(InfeasibleError) as caught:
+        in_memory(ties, DP, tolerance=0.0)
+    options = {"safety": 3.0, "tolerance": 1.2 * caught.value.smallest_tolerance}
     with pytest.warns(EvenhandWarning, match="No rule meets tolerance .* with safety"):
-        rule = arrow.learn_rule(ties, max_in_memory=0, safety=3.0, tolerance=0.0005, **DP)
+        rule = arrow.learn_rule(ties, max_in_memory=0, **options, **DP)
+    with pytest.warns(EvenhandWarning, match="No rule meets tolerance .* with safety"):
+        assert_same(rule, in_memory(ties, DP, **options), ties, DP)
     assert rule.solution_.asked == rule.solution_.used
     names = {**DP, "sensitive_features": {"sex": "sex_or_null"}}
     rule = arrow.learn_rule(table, max_in_memory=0, missing="ignore", tolerance=0.02, **names)

@@ -45,7 +45,7 @@ class Grid:
     @classmethod
     def of(cls, n_rows: int) -> Grid:
         """Return the grid for some rows: many directions cost noise, as each has its own threshold; few cost fuzz."""
-        wanted = 2 ** round(np.log2(np.sqrt(n_rows) / 4.0))
+        wanted = 2 ** round(np.log2(np.sqrt(n_rows) / 2.0))
         return cls(int(np.clip(wanted, FEWEST_DIRECTIONS, MOST_DIRECTIONS)))
 
     @property
@@ -183,6 +183,7 @@ class InSquare:
 
     tally: Lines
     bins: int
+    loose: bool = True
 
     def where(self, dialect: str) -> str:
         """Return the SQL condition; a quick one that leaves a little more, where :meth:`keep` looks at it again."""
@@ -229,17 +230,12 @@ class LineCounts:
         self.constant[0] += ground.problem.offset
         self.loose = units[code[apart]] * weight[apart, None]
         inside = place < grid.places
-        self.weight = np.zeros(
-            (len(self.kinds), self.grid.directions, BINS), dtype=np.float32 if weight.max() < 2**23 else float
-        )
+        # For each kind and direction the weight of the bins from each on, of shape (directions, bins + 1).
+        self.above: list[FloatArray] = []
         for k in range(len(self.kinds)):
             mine = inside & (kind == k)
-            self.weight[k].reshape(-1)[place[mine]] = weight[mine]
-
-    @cached_property
-    def above(self) -> list[FloatArray]:
-        """For each kind and direction the weight of the bins from each on, of shape (directions, bins + 1)."""
-        return [_from_each_on(weight) for weight in self.weight]
+            each = np.asarray(np.bincount(place[mine], weight[mine], grid.places), dtype=np.float64)
+            self.above.append(_from_each_on(each.reshape(grid.directions, BINS)))
 
     def prices(self, price: FloatArray) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
         """Return what :func:`most_in_box` needs, for a price of each kind, and the most that delicate rows add."""
@@ -272,7 +268,7 @@ class LineCounts:
 
     def open_rows(self, bins: int) -> float:
         """Return the weight of the rows whose lines cut the square of some bins."""
-        return float(self.weight[:, :, HALF - bins : HALF + bins].sum(dtype=np.float64))
+        return float(sum((part[:, HALF - bins] - part[:, HALF + bins]).sum() for part in self.above))
 
     def sure(self, bins: int) -> FloatArray:
         """Return the sums of the rows that are decided 1 throughout the square of some bins."""

@@ -283,7 +283,7 @@ class Table:
             for batch in rows.to_arrow_reader(BATCH_ROWS):
                 arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
                 frame = dict(zip(rows.columns, arrays, strict=True))
-                if not gatherer.add(chosen(choice, frame)):
+                if not gatherer.add(chosen(choice, frame) if choice.loose else frame):
                     break
         return gatherer.result(ordered=ordered)
 

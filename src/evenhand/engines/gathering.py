@@ -17,7 +17,12 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Choice(Protocol):
-    """Which rows are wanted. DuckDB's condition may leave more than those, and :meth:`keep` looks at them again."""
+    """Which rows are wanted. ``loose`` says that DuckDB's condition may leave more, which :meth:`keep` takes out."""
+
+    @property
+    def loose(self) -> bool:
+        """Whether DuckDB's condition may leave more than the rows wanted."""
+        ...
 
     def where(self, dialect: str) -> str | None:
         """Return the SQL condition over the inner names; None where there is none."""
@@ -37,6 +42,8 @@ def chosen(choice: Choice, frame: Frame) -> Frame:
 class Everything:
     """All rows."""
 
+    loose = False
+
     def where(self, dialect: str) -> None:
         """Return None: no condition."""
 
@@ -50,11 +57,17 @@ class Sample:
 
     share: float
     names: tuple[str, ...]
+    loose: bool = False
 
-    def where(self, dialect: str) -> str | None:
-        """Return the SQL condition; DuckDB's hash is not the one used here."""
+    def where(self, dialect: str) -> str:
+        """Return the SQL condition."""
         limit = max(1, int(self.share * (1 << 30)))
-        return None if dialect == "duckdb" else f"pmod(xxhash64({', '.join(self.names)}), {1 << 30}) < {limit}"
+        names = ", ".join(self.names)
+        return (
+            f"hash({names}) % {1 << 30} < {limit}"
+            if dialect == "duckdb"
+            else f"pmod(xxhash64({names}), {1 << 30}) < {limit}"
+        )
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are drawn."""

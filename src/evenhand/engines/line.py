@@ -127,6 +127,7 @@ class InBins:
 
     tally: Breakpoints
     runs: tuple[tuple[int, int], ...]
+    loose: bool = True
 
     def where(self, dialect: str) -> str:
         """Return the SQL condition; where :meth:`keep` looks at what it leaves, with the bins beside each run."""

@@ -52,8 +52,8 @@ def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: Floa
 
 def _bins(counts: LineCounts, most: float) -> int:
     """Return the radius, in bins, of the largest cube that so many rows are open in."""
-    each = counts.weight.sum(axis=(0, 1))
-    open_rows = np.cumsum(each[HALF:] + each[HALF - 1 :: -1]) * (counts.ground.n_rows / each.sum())
+    above = np.array([part.sum(axis=0) for part in counts.above]).sum(axis=0)
+    open_rows = (above[HALF - 1 :: -1] - above[HALF + 1 :]) * (counts.ground.n_rows / max(above[0], 1e-300))
     return int(np.clip(np.searchsorted(open_rows, most), 2, HALF - 1))
 
 

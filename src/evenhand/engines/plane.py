@@ -37,8 +37,8 @@ from evenhand.search.sweep import Best, centred
 
 FAR, FARTHEST = 1.0, 1024.0
 RINGS_TO, RING = 2.0**-10, 0.8
-SMALLEST_PART = 1 / 256
-MOST_BOXES = 4_000
+SMALLEST_PART = 1 / 1024
+MOST_BOXES = 20_000
 MOST_CENTRES = 4
 
 
@@ -160,7 +160,7 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
     for _ in range(MOST_CENTRES):
         tally = Lines(ground, centre, scale, reader.weighted, grid)
         histogram = LineCounts(tally, *reader.count(tally))
-        places = _places_to_try()
+        places = _places_to_try(20, 48)
         sums = np.array([histogram.sums_at(place) for place in places])
         multipliers = _multipliers(ground.problem, sums)
         threshold, best = _best_known(histogram, places, sums)
@@ -169,6 +169,12 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
             excess = [ground.problem.excess(one[1:]) for one in sums]
             centre = centre + places[int(np.argmin(excess))]
             continue
+        for size in (2.0**-4, 2.0**-6, 2.0**-7):
+            nearer = best + size * _places_to_try(10, 24)
+            sums = np.array([histogram.sums_at(place) for place in nearer])
+            better, where = _best_known(histogram, nearer, sums)
+            if better > threshold:
+                threshold, best = better, where
         found = _solve(tally, histogram, reader, multipliers, threshold)
         if found is not None:
             return found
@@ -225,10 +231,10 @@ def _settled(whole: Problem, claimed: Best, tally: Lines, radius: float) -> Best
     return best
 
 
-def _places_to_try() -> FloatArray:
-    """Return rules around the centre: on circles that grow, and the centre itself."""
-    angles = np.arange(48) * (2.0 * np.pi / 48)
-    sizes = 2.0 ** np.arange(-9.0, 1.1, 0.5)
+def _places_to_try(circles: int, angles_a_circle: int) -> FloatArray:
+    """Return rules around the centre: on circles that grow up to 1, and the centre itself."""
+    angles = np.arange(angles_a_circle) * (2.0 * np.pi / angles_a_circle)
+    sizes = 2.0 ** (0.5 * np.arange(1.0 - circles, 1.0))
     around = np.column_stack([np.cos(angles), np.sin(angles)])
     return np.vstack([np.zeros((1, 2)), *(size * around for size in sizes)])
 
