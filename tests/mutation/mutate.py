@@ -23,7 +23,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = {
-    "rules/criteria.py": ["tests/rules/test_criteria.py", "tests/rules/test_learn.py"],
+    "rules/criterion.py": ["tests/rules/test_criteria.py", "tests/rules/test_learn.py"],
+    "rules/parities.py": ["tests/rules/test_criteria.py", "tests/rules/test_learn.py"],
+    "rules/rate_bounds.py": ["tests/rules/test_criteria.py", "tests/rules/test_learn.py"],
     "rules/scores.py": ["tests/rules/test_scores.py", "tests/rules/test_rule.py"],
     "rules/rule.py": ["tests/rules/test_rule.py", "tests/rules/test_scores.py"],
     "search/problem.py": ["tests/search"],

@@ -9,6 +9,15 @@ the search trees of nearest neighbours, support vector machines), and CLIPZeroSh
 
 from __future__ import annotations
 
+_PARITIES = (
+    "AccuracyParity",
+    "DemographicParity",
+    "EqualOpportunity",
+    "EqualizedOdds",
+    "PredictiveEquality",
+    "SelectionRatio",
+)
+_RATE_BOUNDS = ("LinearConstraint", "MaximumRate", "MinimumRate", "SelectionBudget")
 _EVENHAND = {
     "estimator.auxiliary": ("Layout", "Target"),
     "estimator.classifier": ("FairClassifier",),
@@ -23,22 +32,12 @@ _EVENHAND = {
     "paper.models._estimator": ("Head",),
     "paper.models.mlp": ("MLP",),
     "paper.models.resnet": ("ResNet18",),
-    "rules.criteria": (
-        "AccuracyParity",
-        "Composite",
-        "DemographicParity",
-        "EqualOpportunity",
-        "EqualizedOdds",
-        "Intersection",
-        "LinearConstraint",
-        "MaximumRate",
-        "MinimumRate",
-        "PredictiveEquality",
-        "SelectionBudget",
-        "SelectionRatio",
-    ),
+    "rules.criteria": (*_PARITIES, *_RATE_BOUNDS, "Composite", "Intersection"),  # as earlier versions name them
+    "rules.criterion": ("Composite",),
     "rules.events": ("Event", "Intersection"),
     "rules.frontier": ("Frontier", "FrontierPoint"),
+    "rules.parities": _PARITIES,
+    "rules.rate_bounds": _RATE_BOUNDS,
     "rules.setting": ("Options",),
     "search.certified": ("Certified",),
     "search.directions": ("Directions",),

@@ -1,0 +1,163 @@
+"""What every fairness criterion has, several of them at once, and the checks that they share.
+
+A criterion says which linear combinations of group rates must lie between which bounds. It knows neither
+probabilities nor rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from evenhand.arguments import check_label, is_number, shown
+from evenhand.errors import InputError
+from evenhand.inputs import EDGE_SLACK
+from evenhand.rules.constraints import Constraint
+from evenhand.rules.events import AttributeKey, Groups, Intersection, Kind, event_to_dict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criterion:
+    """What every criterion has: the attribute it speaks of and its own tolerance.
+
+    Parameters
+    ----------
+    attribute : str, Intersection or None, default=None
+        The attribute; ``None`` means each attribute that the data has.
+    tolerance : float or None, default=None
+        This criterion's own tolerance; ``None`` takes the one given to the fit.
+    """
+
+    attribute: AttributeKey | None = None
+    tolerance: float | None = None
+
+    needs_joint: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.attribute, str | Intersection | None):
+            raise InputError(f"attribute must be a name, an Intersection or None; got {shown(self.attribute)}.")
+        if self.tolerance is not None:
+            check_tolerance(self.tolerance)
+
+    def __and__(self, other: object) -> Criterion:
+        if not isinstance(other, Criterion):
+            return NotImplemented
+        return Composite(parts=(*_parts(self), *_parts(other)))
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rates count: positive decisions, unless it speaks of precision, say."""
+        return frozenset(["selection"])
+
+    @property
+    def intersections(self) -> tuple[Intersection, ...]:
+        """The crossed attributes that this criterion speaks of."""
+        return (self.attribute,) if isinstance(self.attribute, Intersection) else ()
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bounds, for attributes with these groups."""
+        raise NotImplementedError
+
+    def _attributes(self, groups: Groups) -> tuple[AttributeKey, ...]:
+        check_groups(groups)
+        if self.attribute is None:
+            plain = tuple(name for name in groups if isinstance(name, str))
+            if not plain:
+                raise InputError(
+                    "The criterion speaks of each attribute on its own, and there are only crossed ones,"
+                    f" {list(groups)!r}: name the one that is meant, as attribute=Intersection(...)."
+                )
+            return plain
+        if self.attribute not in groups:
+            raise InputError(
+                f"The criterion speaks of the attribute {self.attribute!r}; the data has {list(groups)!r}."
+            )
+        return (self.attribute,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the criterion as plain data, for JSON."""
+        data: dict[str, Any] = {"type": type(self).__name__}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Intersection):
+                value = {"intersection": list(value.attributes)}
+            elif field.name == "parts":
+                value = [part.to_dict() for part in value]
+            elif field.name == "terms":
+                value = [event_to_dict(event, coefficient) for event, coefficient in value]
+            elif value is None or value in (-np.inf, np.inf):
+                continue
+            data[field.name] = value
+        return data
+
+
+def _parts(criterion: Criterion) -> tuple[Criterion, ...]:
+    return criterion.parts if isinstance(criterion, Composite) else (criterion,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composite(Criterion):
+    """Several criteria at once; written ``first & second``."""
+
+    parts: tuple[Criterion, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.parts, tuple) or not self.parts or not all(isinstance(p, Criterion) for p in self.parts):
+            raise InputError("A composite needs criteria as its parts: write first & second.")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What the parts' rates count."""
+        return frozenset(kind for part in self.parts for kind in part.kinds)
+
+    @property
+    def needs_joint(self) -> bool:  # type: ignore[override]
+        """Whether any part needs p(Y, A | x)."""
+        return any(part.needs_joint for part in self.parts)
+
+    @property
+    def intersections(self) -> tuple[Intersection, ...]:
+        """The crossed attributes that the parts speak of."""
+        return tuple(dict.fromkeys(crossed for part in self.parts for crossed in part.intersections))
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bounds of all parts; a bound that two parts share is kept once."""
+        return tuple(dict.fromkeys(bound for part in self.parts for bound in part.constraints(groups)))
+
+
+def check_several(attribute: AttributeKey, groups: Groups) -> None:
+    """Raise where an attribute has fewer than two groups."""
+    if len(groups[attribute]) < 2:
+        has = f"only the group {groups[attribute][0]!r}" if len(groups[attribute]) else "no group"
+        raise InputError(f"The attribute {attribute!r} has {has}: comparing groups needs at least two.")
+
+
+def check_groups(groups: Groups) -> None:
+    """Raise where groups are not tuples or lists of labels by attribute."""
+    if not isinstance(groups, Mapping):
+        raise InputError(f"groups must be a dict such as {{'sex': ('F', 'M')}}; got {shown(groups)}.")
+    for name, members in groups.items():
+        if not isinstance(name, str | Intersection) or not isinstance(members, tuple | list):
+            raise InputError(f"groups of {shown(name)} must be a tuple such as ('F', 'M'); got {shown(members)}.")
+        for member in members:
+            check_label(member, f"Each group of {name!r}")
+
+
+def check_tolerance(tolerance: float) -> float:
+    """Return the tolerance as a float, or raise: it is a number from 0 to 1, as differences of rates are."""
+    if not is_number(tolerance):
+        raise InputError(f"tolerance must be a number; got {shown(tolerance)}.")
+    if tolerance < 0.0:
+        raise InputError(f"tolerance must not be negative; got {shown(tolerance)}.")
+    if not tolerance <= 100.0:
+        raise InputError(f"tolerance must be a number from 0 to 1; got {shown(tolerance)}. 1 allows any gap of rates.")
+    if tolerance > 1.0 + EDGE_SLACK:
+        raise InputError(
+            f"tolerance {tolerance:g} is {100 * tolerance:g} points, and rates differ by at most 1 (100 points):"
+            f" did you mean {tolerance / 100:g}?"
+        )
+    return min(float(tolerance), 1.0)

@@ -1,0 +1,242 @@
+"""Criteria that bound rates themselves: floors, ceilings, budgets, and bounds of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from evenhand.arguments import is_number, shown
+from evenhand.errors import InputError
+from evenhand.rules.constraints import Constraint, check_linear, sum_text
+from evenhand.rules.criterion import Criterion, check_groups
+from evenhand.rules.events import RATES, Event, Groups, Intersection, Kind, event_names
+
+RateName = Literal[
+    "selection", "selection_rate", "tpr", "fpr", "tnr", "fnr", "precision", "fdr", "npv", "for", "accuracy", "error"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RateBound(Criterion):
+    """A rate of every group is on one side of a bound."""
+
+    side: ClassVar[Literal["floor", "ceiling"]]
+    rate: RateName
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.rate, str) or self.rate not in RATES:
+            raise InputError(f"{type(self).__name__} knows the rates {list(RATES)!r}; got rate={shown(self.rate)}.")
+        if not (is_number(self.level) and 0.0 <= self.level <= 1.0):
+            raise InputError(f"{type(self).__name__} needs a {self.side} in [0, 1]; got {shown(self.level)}.")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rate counts."""
+        return frozenset([RATES[self.rate].kind])
+
+    @property
+    def level(self) -> float:
+        """The bound."""
+        found: float = getattr(self, self.side)
+        return found
+
+    @property
+    def needs_joint(self) -> bool:  # type: ignore[override]
+        """Whether p(Y, A | x) is needed; p(A | x) is enough for the selection rate."""
+        kind, label, _, _ = RATES[self.rate]
+        return label is not None or kind != "selection"
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return one bound for each group."""
+        kind, label, sign, constant = RATES[self.rate]
+        slack = 0.0 if self.tolerance is None else self.tolerance
+        bound = sign * (self.level - constant)
+        lower, upper = (bound, np.inf) if (sign > 0) == (self.side == "floor") else (-np.inf, bound)
+        events = [Event(a, group, label, kind) for a in self._attributes(groups) for group in groups[a]]
+        word = "rate" if kind == "selection" else kind
+        return tuple(
+            Constraint(f"{word}({name})", ((event, 1.0),), lower, upper, slack)
+            for event, name in event_names(events, groups).items()
+        )
+
+
+@dataclass(frozen=True)
+class MinimumRate(_RateBound):
+    """A rate is at least ``floor`` in every group.
+
+    Parameters
+    ----------
+    rate : str
+        "selection" (or "selection_rate"), "tpr", "fpr", "tnr", "fnr", "precision", "fdr" (false discovery rate), "npv"
+        (negative predictive value), "for" (false omission rate), "accuracy" or "error". The precision of a group in
+        which nobody is selected is not bounded, and so for "fdr"; "npv" and "for" where everybody is.
+    floor : float
+        Between 0 and 1.
+    attribute, tolerance
+        As in DemographicParity; here the tolerance is how far below the floor a rate may be, and is 0
+        unless given.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(2000, random_state=0)
+    >>> rule = eh.learn_rule(
+    ...     data.y, data.group, data.p_y, data.p_joint, criterion=eh.MinimumRate("precision", 0.8))
+    >>> rates = eh.metrics.group_rates(data.y, rule.decide(data.p_y, data.p_joint), sensitive_features=data.group)
+    >>> min(rates.by_group("precision").values()) >= 0.8
+    True
+    """
+
+    side: ClassVar[Literal["floor", "ceiling"]] = "floor"
+    rate: RateName
+    floor: float
+
+
+@dataclass(frozen=True)
+class MaximumRate(_RateBound):
+    """A rate is at most ``ceiling`` in every group.
+
+    Parameters
+    ----------
+    rate : str
+        As in MinimumRate.
+    ceiling : float
+        Between 0 and 1.
+    attribute, tolerance
+        As in DemographicParity; here the tolerance is how far above the ceiling a rate may be, and is 0
+        unless given.
+    """
+
+    side: ClassVar[Literal["floor", "ceiling"]] = "ceiling"
+    rate: RateName
+    ceiling: float
+
+
+@dataclass(frozen=True)
+class SelectionBudget(Criterion):
+    """The share of positive decisions is between ``lower`` and ``upper``: of everyone, or of each group.
+
+    Without bounds it constrains nothing, and frees the rule's threshold: ``criterion & SelectionBudget()`` decides by
+    ``margin - z.g > c`` with the best c, which is not 0 where p(Y|x) is off.
+
+    Parameters
+    ----------
+    lower, upper : float, default=0, 1
+        The bounds.
+    attribute : str, Intersection or None, default=None
+        ``None`` bounds the share among everyone; an attribute bounds it in each of its groups.
+    tolerance : float or None, default=None
+        How far outside the bounds the share may be; 0 unless given.
+    """
+
+    lower: float = 0.0
+    upper: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        numbers = is_number(self.lower) and is_number(self.upper)
+        if not (numbers and 0.0 <= self.lower <= self.upper <= 1.0):
+            raise InputError(
+                f"SelectionBudget needs numbers 0 <= lower <= upper <= 1; got {shown(self.lower)}, {shown(self.upper)}."
+            )
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bound on everyone, or one for each group."""
+        check_groups(groups)
+        slack = 0.0 if self.tolerance is None else self.tolerance
+        events = [Event()]
+        if self.attribute is not None:
+            events = [Event(a, group) for a in self._attributes(groups) for group in groups[a]]
+        lower = -np.inf if self.lower == 0.0 else self.lower
+        upper = np.inf if self.upper == 1.0 else self.upper
+        return tuple(
+            Constraint(f"rate({name})", ((event, 1.0),), lower, upper, slack)
+            for event, name in event_names(events, groups).items()
+        )
+
+
+@dataclass(frozen=True)
+class LinearConstraint(Criterion):
+    """Your own bound: ``lower <= sum of coefficient * rate <= upper``.
+
+    Parameters
+    ----------
+    terms : dict of Event to float, or tuple of (Event, float)
+        What is added up. A precision or negative predictive value must be the only term, with one bound.
+    lower, upper : float, default=-inf, inf
+        The bounds.
+    name : str or None, default=None
+        What it is called; None writes the terms out.
+    tolerance : float or None, default=None
+        How far outside the bounds the sum may be; 0 unless given.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> women = eh.Event(attribute="sex", group="F", label=1)
+    >>> men = eh.Event(attribute="sex", group="M", label=1)
+    >>> print(eh.LinearConstraint({women: 1.0, men: -1.0}, lower=0.0))
+    0 <= rate(sex=F, Y=1) - rate(sex=M, Y=1)
+    """
+
+    terms: Any
+    lower: float = -np.inf
+    upper: float = np.inf
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs = tuple(self.terms.items()) if isinstance(self.terms, Mapping) else self.terms
+        if not isinstance(pairs, tuple) or not pairs or not all(_is_term(pair) for pair in pairs):
+            raise InputError(
+                "LinearConstraint needs terms such as {Event(attribute='sex', group='F'): 1.0}; got"
+                f" {shown(self.terms)}."
+            )
+        if not isinstance(self.name, str | None):
+            raise InputError(f"The name of a LinearConstraint is a text or None; got {shown(self.name)}.")
+        if not (is_number(self.lower) and is_number(self.upper) and self.lower <= self.upper):
+            raise InputError(
+                f"LinearConstraint needs numbers lower <= upper; got {shown(self.lower)}, {shown(self.upper)}."
+            )
+        object.__setattr__(self, "terms", tuple((event, float(c)) for event, c in pairs))
+        check_linear(self._constraint())
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rates count."""
+        return frozenset(event.kind for event, _ in self.terms)
+
+    @property
+    def needs_joint(self) -> bool:  # type: ignore[override]
+        """Whether p(Y, A | x) is needed."""
+        return any(event.needs_label for event, _ in self.terms)
+
+    @property
+    def intersections(self) -> tuple[Intersection, ...]:
+        """The crossed attributes that the terms speak of."""
+        found = [event.attribute for event, _ in self.terms if isinstance(event.attribute, Intersection)]
+        return tuple(dict.fromkeys(found))
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bound."""
+        check_groups(groups)
+        for event, _ in self.terms:
+            if event.attribute is not None and event.group not in groups.get(event.attribute, ()):
+                raise InputError(f"LinearConstraint speaks of {event}; the data has {dict(groups)!r}.")
+        return (self._constraint(),)
+
+    def _constraint(self) -> Constraint:
+        slack = 0.0 if self.tolerance is None else self.tolerance
+        return Constraint(self.name or sum_text(self.terms), self.terms, self.lower, self.upper, slack)
+
+    def __str__(self) -> str:
+        return str(self._constraint())
+
+
+def _is_term(pair: Any) -> bool:
+    named = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Event)
+    return named and is_number(pair[1]) and bool(np.isfinite(pair[1]))
