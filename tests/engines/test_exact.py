@@ -62,8 +62,9 @@ def assert_same(rule, exact, table, names):
     assert rule.solution_.status == exact.solution_.status
     assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
     assert rule.solution_.values == pytest.approx(exact.solution_.values, abs=1e-12)
-    same = ("rows", "rows_by_event", "evidence", "safety")
+    same = ("rows", "rows_by_event", "evidence")
     assert [rule.learned_from.get(key) for key in same] == [exact.learned_from.get(key) for key in same]
+    assert ("safety" in rule.learned_from) == ("safety" in exact.learned_from)
     assert eh.Rule.from_json(rule.to_json()) == rule
 
 
@@ -169,7 +170,7 @@ def test_the_plane_has_the_optimum_of_learn_rule(seed):
     options = {"criterion": "eo", "tolerance": [0.03, 0.01, 0.05][seed], "sample_weight": "w" if seed else None}
     exact = in_memory(table, NAMES, **options)
     for learn in (arrow.learn_rule, lambda t, **o: duck.learn_rule(duckdb.connect().from_arrow(t), **o)):
-        rule = learn(table, max_in_memory=100_000, **NAMES, **options)
+        rule = learn(table, max_in_memory=135_000, **NAMES, **options)
         assert rule.solution_.status == "optimal"
         assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
         assert rule.learned_from["reading"]["passes"] >= 4
@@ -219,6 +220,23 @@ def test_a_source_that_is_read_once_is_read_in_where_it_fits():
 def test_what_is_read_in_is_a_whole_number(value):
     with pytest.raises(InputError, match="max_in_memory must be a whole number"):
         arrow.learn_rule(draw(100), max_in_memory=value, **DP)
+
+
+@pytest.mark.parametrize(("names", "options"), [(DP, {}), (NAMES, {"criterion": "eo"})], ids=["line", "plane"])
+def test_a_table_that_changes_between_passes_is_noticed(names, options):
+    table, turns = draw(20_000, seed=3), []
+    changed = table.slice(0, 19_990)
+
+    def batches():
+        turns.append(True)
+        # Looking for columns, counting and sampling come before the passes that must agree.
+        return iter((changed if len(turns) > len(expected) - 1 else table).to_batches(max_chunksize=5000))
+
+    expected = range(10**6)
+    arrow.learn_rule(batches, max_in_memory=100_000, tolerance=0.03, **names, **options)
+    expected, turns[:] = range(len(turns)), []
+    with pytest.raises(InputError, match="not the same in two passes"):
+        arrow.learn_rule(batches, max_in_memory=100_000, tolerance=0.03, **names, **options)
 
 
 def test_equal_rows_are_put_together_where_they_are_many():

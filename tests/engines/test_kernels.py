@@ -92,9 +92,6 @@ def test_place_rows_gives_directions_and_distances(seed, directions):
         assert np.abs(Grid(directions).units[direction] - unit).sum(axis=1).max() <= Grid(directions).fuzz
     assert (EDGES[place] <= level / size).all()
     assert (level / size <= EDGES[place + 1]).all()
-    # On the edge itself the bin hangs on rounding.
-    place_rows(np.zeros(1), np.ones(1), np.ones(1), directions, *SCALES, places[:1])
-    assert places[0] == -1
 
 
 @covers(most_in_box)

@@ -105,8 +105,6 @@ def distance_bin(distance, finest, a_octave, half):
 def place_rows(level, first, second, directions, finest, a_octave, half, places):
     """Set each row's place: its direction among the contrasts, and its distance from the centre, both in bins.
 
-    A row that is as near to an edge between two bins as rounding is large has the place -1.
-
     ``level`` is the margin at the centre; a row is decided 1 at a distance of (d1, d2) from there iff
     level > d1 first + d2 second.
     """
@@ -116,13 +114,7 @@ def place_rows(level, first, second, directions, finest, a_octave, half, places)
         direction = min(int((second[i] / size + 1.0) * 0.5 * sides), sides - 1)
         if first[i] < 0.0:
             direction += sides
-        distance = level[i] / size
-        nearer, farther = distance * (1.0 - MARGIN) - MARGIN * finest, distance * (1.0 + MARGIN) + MARGIN * finest
-        if distance < 0.0:
-            nearer, farther = distance * (1.0 + MARGIN) - MARGIN * finest, distance * (1.0 - MARGIN) + MARGIN * finest
-        place = distance_bin(nearer, finest, a_octave, half)
-        sure = place == distance_bin(farther, finest, a_octave, half)
-        places[i] = direction * (2 * half) + place if sure else -1
+        places[i] = direction * (2 * half) + distance_bin(level[i] / size, finest, a_octave, half)
 
 
 @njit(cache=True, nogil=True)

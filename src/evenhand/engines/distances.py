@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
-from evenhand.engines.gathering import RawRows
+from evenhand.engines.gathering import RawRows, check_weight
 from evenhand.engines.ground import Ground
 from evenhand.engines.line import UNSURE_FROM
 from evenhand.engines.schema import Frame, Words
@@ -37,7 +37,7 @@ SCALES = (FINEST_DISTANCE, A_OCTAVE, HALF)
 class Grid:
     """How lines are told apart: so many directions, and bins of distance that are fine near the centre.
 
-    ``never`` and ``delicate`` are the places of rows without a line, and of rows whose bin hangs on rounding.
+    ``never`` and ``delicate`` are the places of rows without a line, and of rows whose line hangs on rounding.
     """
 
     directions: int
@@ -60,7 +60,7 @@ class Grid:
 
     @property
     def delicate(self) -> int:
-        """The place of rows whose bin hangs on rounding."""
+        """The place of rows whose line hangs on rounding."""
         return self.places + 2
 
     @property
@@ -71,7 +71,7 @@ class Grid:
     @property
     def fuzz(self) -> float:
         """How far the thresholds of one direction's rows can be apart, at a distance of 1 from the centre."""
-        return 4.0 / self.directions * (1.0 + 1e-9)
+        return 4.0 / self.directions * (1.0 + 1e-6)
 
     @cached_property
     def units(self) -> FloatArray:
@@ -148,7 +148,8 @@ class Lines:
     def nearness(self, dialect: str) -> str:
         """Return the SQL expression of a row's distance from the centre; a delicate row's is 0."""
         _, sizes, size, level = self._texts(dialect)
-        return f"(CASE WHEN {size} > {UNSURE_TO!r} * ({' + '.join(sizes)}) THEN abs({level}) / {size} ELSE 0 END)"
+        limit = 1.001 * UNSURE_TO
+        return f"(CASE WHEN {size} > {limit!r} * ({' + '.join(sizes)}) THEN abs({level}) / {size} ELSE 0 END)"
 
     def words(self, frame: Frame) -> Words:
         """Return the words of some rows."""
@@ -168,8 +169,6 @@ class Lines:
             _kernels.place_rows(level, g[0], g[1], self.grid.directions, *SCALES, places)
         else:
             _kernels.place_rows(level, size, np.zeros_like(size), 2, *SCALES, places)
-        # A bin that hangs on rounding cannot be trusted here; in SQL the same expression is evaluated twice.
-        places[places < 0] = self.grid.delicate
         if odd.any():
             never = odd & (np.abs(contrasts / self.scale) <= UNSURE_FROM * sizes).all(axis=1)
             places[odd] = self.grid.delicate
@@ -229,6 +228,7 @@ class LineCounts:
         self.constant = weight[still] @ units[code[still]]
         self.constant[0] += ground.problem.offset
         self.loose = units[code[apart]] * weight[apart, None]
+        self.delicate = float(weight[apart].sum())
         inside = place < grid.places
         # For each kind and direction the weight of the bins from each on, of shape (directions, bins + 1).
         self.above: list[FloatArray] = []
@@ -265,6 +265,10 @@ class LineCounts:
         mass = np.array([(part[each, low] - part[each, high]).sum() for part in self.above])
         unsure: FloatArray = mass @ np.abs(self.kinds) + np.abs(self.loose).sum(axis=0)
         return unsure
+
+    def check(self, raw: RawRows, bins: int) -> None:
+        """Raise :class:`InputError` where the rows brought back are not those that were counted."""
+        check_weight(raw, self.open_rows(bins) + self.delicate)
 
     def open_rows(self, bins: int) -> float:
         """Return the weight of the rows whose lines cut the square of some bins."""

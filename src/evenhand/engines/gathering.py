@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines.schema import POSITIVE, Columns, Frame, Schema
+from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules.events import AttributeKey
 
@@ -126,6 +127,16 @@ class RawRows:
             array = np.column_stack([self.frame[name] for name in names])
             found[entry.attribute] = array.reshape(len(array), 2, -1) if entry.joint else array
         return found
+
+
+def check_weight(raw: RawRows, counted: float) -> None:
+    """Raise :class:`InputError` where rows brought back do not weigh what they weighed when they were counted."""
+    found = float(raw.weight.sum())
+    if abs(found - counted) > 1e-9 * max(counted, 1.0):
+        raise InputError(
+            f"The rows were not the same in two passes over the table (weight {counted:g}, then {found:g}): cache them,"
+            " or copy them first."
+        )
 
 
 class Gatherer:

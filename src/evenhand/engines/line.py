@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.engines.gathering import RawRows
+from evenhand.engines.gathering import RawRows, check_weight
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.engines.schema import Frame, Words
@@ -134,6 +134,10 @@ class InBins:
         place = self.tally.place(dialect)
         tests = [f"{place} = {DELICATE * BINS}"]
         more = int(dialect == "duckdb")
+        if more:
+            linear = self.tally.ground.linear
+            g, size = linear.contrast(0, dialect), linear.size(0, dialect)
+            tests = [f"abs({g}) BETWEEN {0.999 * UNSURE_FROM!r} * {size} AND {1.001 * UNSURE_TO!r} * {size}"]
         for first, last in ((max(low - more, 0), min(high + more, BINS - 1)) for low, high in self.runs):
             tests += [f"{place} BETWEEN {way * BINS + first} AND {way * BINS + last}" for way in (FALLING, RISING)]
         return " OR ".join(tests)
@@ -172,7 +176,13 @@ class _Histogram:
                 target[:, column] = np.bincount(self.bin[inside], part[inside, column], BINS)
         apart = self.way == DELICATE
         self.loose = np.maximum(sums[apart], 0.0).sum(axis=0), np.minimum(sums[apart], 0.0).sum(axis=0)
+        self.weights = np.bincount(self.bin[inside], weight[inside], BINS)
+        self.delicate = float(weight[apart].sum())
         self.filled = np.bincount(self.bin[inside], minlength=BINS) > 0
+
+    def weight_of(self, runs: tuple[tuple[int, int], ...]) -> float:
+        """Return the weight of the rows of some runs of bins, and of the delicate ones."""
+        return self.delicate + float(sum(self.weights[first : last + 1].sum() for first, last in runs))
 
     @cached_property
     def edges(self) -> FloatArray:
@@ -251,6 +261,7 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
         raw = reader.rows(InBins(tally, runs))
         if raw is None:
             break
+        check_weight(raw, histogram.weight_of(runs))
         problem = _reduced(histogram, tally, raw, runs)
         solved = ground.options.solver.solve(problem, random_state=ground.options.random_state)[0]
         if isinstance(solved, NoRule):

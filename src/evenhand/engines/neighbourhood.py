@@ -33,6 +33,7 @@ def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: Floa
         raw = reader.rows(InSquare(tally, bins))
         if raw is None:
             break
+        counts.check(raw, bins)
         whole, local = problems_inside(tally, counts, raw, bins)
         radius = float(EDGES[HALF + bins - 1])
         found = Smoothed().closest(_with_walls(local, radius), random_state=ground.options.random_state)

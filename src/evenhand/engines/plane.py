@@ -73,7 +73,9 @@ class _Exclusion:
         """Tell whether a box (c1, c2, r1, r2, nearest, farthest) holds nothing of interest."""
         self.boxes += 1
         near = box[4] == box[5] == 1.0
-        fuzz = self.histogram.grid.fuzz * (float(np.abs(box[:2]).max() + box[2:4].max()) if near else 1.0)
+        # The margin is for rows that rounding put into the bin beside theirs.
+        far = float(np.abs(box[:2]).max() + box[2:4].max()) if near else 1.0
+        fuzz = self.histogram.grid.fuzz * far + _kernels.MARGIN
         return any(
             _kernels.most_in_box(above, positive, EDGES, self.histogram.grid.units, box, fuzz, near, SCALES) < needed
             for above, positive, needed in self.tests
@@ -201,6 +203,7 @@ def _solve(
     raw = reader.rows(InSquare(tally, bins))
     if raw is None:
         return None
+    histogram.check(raw, bins)
     inner = float(EDGES[HALF + bins - 1])
     whole, local = problems_inside(tally, histogram, raw, bins)
     best, bound, nodes, stopped = search_box(local, solver, np.full(2, inner), ground.options.random_state)
