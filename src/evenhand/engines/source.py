@@ -45,7 +45,7 @@ from evenhand.search import Search
 MOST_GROUPS = 1000
 # Values, rows times columns, that are simply read in: an eighth of a gigabyte, and some times that while it is solved.
 MAX_IN_MEMORY = 16_000_000
-FEWEST_ROWS_IN_MEMORY = 1_000
+FEWEST_ROWS_IN_MEMORY = 10_000
 
 
 class Names(TypedDict, total=False):
