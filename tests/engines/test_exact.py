@@ -251,3 +251,17 @@ def test_equal_rows_are_put_together_where_they_are_many():
     small = Gatherer(columns, 15)
     assert not small.add(frame)
     assert small.result(ordered=False) is None
+
+
+def test_rows_that_are_brought_back_come_in_one_order():
+    table = draw(500, seed=9)
+    table = with_columns(table, p=np.round(table["p"].to_numpy() * 5) / 5)
+    columns = find_columns(arrow._Batches(table), **DP)
+    frame = arrow._frame(table.to_batches()[0], columns)
+    frames = []
+    for order in (np.arange(500), np.random.default_rng(0).permutation(500)):
+        gatherer = Gatherer(columns, 1000)
+        gatherer.add({name: column[order] for name, column in frame.items()})
+        frames.append(gatherer.result(ordered=False).frame)
+    assert all((frames[0][name] == frames[1][name]).all() for name in frames[0])
+    assert (np.diff(frames[0]["s0"]) >= 0).all()

@@ -139,6 +139,18 @@ def check_weight(raw: RawRows, counted: float) -> None:
         )
 
 
+def _order(keys: FloatArray) -> NDArray[np.intp]:
+    """Return the order of rows by all of their columns; the first one tells nearly all of them apart."""
+    order = np.argsort(keys[:, 0], kind="stable")
+    first = keys[order, 0]
+    alike = np.zeros(len(order), dtype=bool)
+    alike[1:] = first[1:] == first[:-1]
+    alike[:-1] |= alike[1:]
+    tied = order[alike]
+    order[alike] = tied[np.lexsort(keys[tied].T[::-1])]
+    return order
+
+
 class Gatherer:
     """Collects the rows of a choice; where they are more than ``most``, equal ones are put together."""
 
@@ -183,7 +195,7 @@ class Gatherer:
         width = len(self.names) + 1 + self.weighted
         table = np.vstack(self._parts) if self._parts else np.empty((0, width))
         if not ordered:
-            table = table[np.lexsort(table[:, : len(self.names)].T[::-1])]
+            table = table[_order(table[:, : len(self.names)])]
         frame = {name: np.ascontiguousarray(table[:, k]) for k, name in enumerate(self.names)}
         if self.weighted:
             frame["w"] = np.ascontiguousarray(table[:, -1])
