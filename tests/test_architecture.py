@@ -25,6 +25,7 @@ ROWS = [
         "rules.criteria",
         "rules.system",
         "rules.scores",
+        "rules.strata",
     ],
     ["plausibility", "rows"],
     ["statistics"],
@@ -41,6 +42,7 @@ ROWS = [
 ]
 # Entry points whose parameters are the documented options of one call.
 MANY_PARAMETERS = {
+    "auditing.audit.audit",
     "rules.learn.learn_rule",
     "rules.frontier.frontier",
     "report.summarize.summarize",

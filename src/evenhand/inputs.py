@@ -275,19 +275,19 @@ def check_group_count(n_groups: int, n_rows: int, what: str) -> None:
         )
 
 
-def named_columns(sensitive_features: SensitiveFeatures | None) -> dict[str, Any]:
+def named_columns(sensitive_features: SensitiveFeatures | None, what: str = "sensitive_features") -> dict[str, Any]:
     """Return the columns of sensitive features by name; an unnamed one is called ``"group"``."""
     if sensitive_features is None:
-        raise InputError("sensitive_features is None: pass each row's group, as an array, Series, frame or dict.")
+        raise InputError(f"{what} is None: pass each row's group, as an array, Series, frame or dict.")
     if isinstance(sensitive_features, Mapping):
         if not sensitive_features:
-            raise InputError("sensitive_features is an empty dict: give at least one attribute.")
-        return _by_name(sensitive_features)
-    native = as_native(sensitive_features, "sensitive_features", allow_series=True)
+            raise InputError(f"{what} is an empty dict: give at least one attribute.")
+        return _by_name(sensitive_features, what)
+    native = as_native(sensitive_features, what, allow_series=True)
     if isinstance(native, nw.LazyFrame):
         native = native.collect()
     if isinstance(native, nw.DataFrame):
-        return _by_name({name: native.get_column(name) for name in native.columns})
+        return _by_name({name: native.get_column(name) for name in native.columns}, what)
     if isinstance(native, nw.Series):
         return {str(native.name) if is_named(sensitive_features) else DEFAULT_ATTRIBUTE: native}
     if isinstance(sensitive_features, np.ndarray) and sensitive_features.ndim == 2 and sensitive_features.shape[1] > 1:
@@ -295,12 +295,12 @@ def named_columns(sensitive_features: SensitiveFeatures | None) -> dict[str, Any
     return {DEFAULT_ATTRIBUTE: sensitive_features}
 
 
-def _by_name(columns: Mapping[Any, Any]) -> dict[str, Any]:
+def _by_name(columns: Mapping[Any, Any], what: str) -> dict[str, Any]:
     if not columns:
-        raise InputError("sensitive_features has no column: give at least one attribute.")
+        raise InputError(f"{what} has no column: give at least one attribute.")
     named = {str(name): column for name, column in columns.items()}
     if len(named) != len(columns):
-        raise InputError(f"sensitive_features has two columns that are written alike: {list(columns)!r}.")
+        raise InputError(f"{what} has two columns that are written alike: {list(columns)!r}.")
     return named
 
 

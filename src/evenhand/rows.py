@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.arguments import check_label
-from evenhand.errors import InputError
+from evenhand.errors import EvenhandWarning, InputError
 from evenhand.inputs import (
     Attribute,
     FloatArray,
@@ -29,7 +31,8 @@ from evenhand.inputs import (
 from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_reversed_groups
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import AttributeKey, Intersection
+from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Intersection, Stratified, event_names
+from evenhand.rules.strata import check_known, pair_codes, read_strata, spread, thin_text
 from evenhand.rules.system import write_out
 
 Index = NDArray[np.intp] | NDArray[np.bool_]
@@ -57,6 +60,8 @@ class Rows:
         The weights, where some were given.
     copies : array of int or None
         How many rows of the data each row stands for, where that is not one.
+    strata : dict of Attribute
+        Each row's stratum, by column.
     """
 
     positive: NDArray[np.bool_] | None
@@ -67,6 +72,7 @@ class Rows:
     p_group: dict[AttributeKey, FloatArray] = dataclasses.field(default_factory=dict)
     sample_weight: FloatArray | None = None
     copies: NDArray[np.int64] | None = None
+    strata: dict[str, Attribute] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         if len(self.p_y) or not (self.attributes or self.positive is not None):
@@ -91,6 +97,11 @@ class Rows:
         named = {name: found for name, found in self.attributes.items() if isinstance(name, str)}
         return {name: _column(found.groups, found.codes) for name, found in named.items()}
 
+    @property
+    def strata_values(self) -> dict[str, NDArray[Any]]:
+        """Each row's stratum as the caller's value, by column; None where it is not known."""
+        return {name: _column(found.groups, found.codes) for name, found in self.strata.items()}
+
     def take(self, index: Index) -> Self:
         """Return some of the rows, in the order of the index."""
         return dataclasses.replace(
@@ -101,6 +112,7 @@ class Rows:
             p_group={name: array[index] for name, array in self.p_group.items()},
             sample_weight=None if self.sample_weight is None else self.sample_weight[index],
             copies=None if self.copies is None else self.copies[index],
+            strata={name: found.take(index) for name, found in self.strata.items()},
         )
 
     def crossing(self, intersections: Iterable[Intersection]) -> Self:
@@ -113,6 +125,104 @@ class Rows:
             attributes[crossed] = cross_attributes(self.attributes, crossed)
             groups[crossed] = attributes[crossed].groups
         return dataclasses.replace(self, attributes=attributes, groups=groups)
+
+    def for_criterion(self, criterion: Criterion, *, judging: bool = False) -> Self:
+        """Return the rows with the attributes that a criterion crosses, or compares within strata.
+
+        Strata in which a cell that is compared has too few rows raise, or are left out with a warning where the
+        criterion says so. ``judging`` neither raises nor warns: an audit says what it can about any stratum.
+        """
+        rows = self.crossing(criterion.intersections)
+        keys = criterion.stratified(rows.groups)
+        new = [key for key in keys if key not in rows.groups]
+        if new:
+            every = rows
+            for key in new:
+                every = every._within(key, rows._every_pair(key))
+            for key in new:
+                rows = rows._within(key, every._kept(key, criterion, judging))
+        for key in keys:
+            rows = rows._within(key, rows.groups[key])
+        return rows
+
+    def _every_pair(self, key: Stratified) -> tuple[tuple[Hashable, Hashable], ...]:
+        if key.within not in self.strata:
+            read_strata(None, [key.within], len(self))
+        check_known(key, self.strata[key.within])
+        return tuple(itertools.product(self.strata[key.within].groups, self.groups[key.attribute]))
+
+    def _kept(self, key: Stratified, criterion: Criterion, judging: bool) -> tuple[Hashable, ...]:
+        """Return the pairs of stratum and group that are compared, of all that there are."""
+        thin, pairs = self._thin(key, criterion), self.groups[key]
+        if thin and key.thin is None and not judging:
+            raise InputError(
+                f"Strata of {key.within!r} have too few rows to count a rate: {thin_text(key, thin)}. Merge strata, or"
+                " leave those with fewer than 30 rows in a cell, say, to the model's own decisions, with thin=30 in the"
+                " criterion."
+            )
+        if not thin or key.thin is None:
+            return pairs
+        n_strata = len(self.strata[key.within].groups)
+        if len(thin) == n_strata:
+            raise InputError(
+                f"Every stratum of {key.within!r} has a cell with fewer than {key.thin} rows, so that nothing is"
+                f" compared: {thin_text(key, thin)}. Merge strata, or ask for a smaller thin in the criterion."
+            )
+        if not judging:
+            warnings.warn(
+                f"{len(thin)} of {n_strata} strata are left to the model's own decisions, because a cell that is"
+                f" compared has fewer than {key.thin} rows: {thin_text(key, thin)}.",
+                EvenhandWarning,
+                stacklevel=6,
+            )
+        return tuple(pair for pair in pairs if isinstance(pair, tuple) and pair[0] not in thin)
+
+    def _within(self, key: Stratified, pairs: tuple[Hashable, ...]) -> Self:
+        """Return the rows with an attribute whose groups are these pairs of stratum and group."""
+        strata, base = self.strata[key.within], self.attributes.get(key.attribute)
+        places = pair_codes(pairs, strata.groups, self.groups[key.attribute])
+        attributes, p_group = dict(self.attributes), dict(self.p_group)
+        if base is not None and (key not in attributes or attributes[key].groups != pairs):
+            attributes[key] = Attribute(key, pairs, places[strata.codes, base.codes])
+        if key.attribute in p_group and (key not in p_group or p_group[key].shape[-1] != len(pairs)):
+            p_group[key] = spread(p_group[key.attribute], strata.codes, places, len(pairs))
+        return dataclasses.replace(self, attributes=attributes, p_group=p_group, groups={**self.groups, key: pairs})
+
+    def _thin(self, key: Stratified, criterion: Criterion) -> dict[Hashable, str]:
+        """Return the strata with too few rows, and the cell with the fewest of each in words."""
+        least = FEWEST_ROWS if key.thin is None else key.thin
+        named = [event for bound in criterion.constraints(self.groups) for event, _ in bound.terms]
+        cells = {cell: None for e in named for cell in ((e,) if e.kind == "selection" else e.by_label)}
+        fewest: dict[Hashable, tuple[float, str]] = {}
+        for event, name in event_names(cells, self.groups).items():
+            if event.attribute == key and event.stratum is not None:
+                found = (self._rows_in(event), name)
+                fewest[event.stratum[1]] = min(fewest.get(event.stratum[1], found), found)
+        return {
+            stratum: f"{rows:,.0f} row{'' if rows == 1 else 's'} with {name}"
+            for stratum, (rows, name) in fewest.items()
+            if rows < least
+        }
+
+    def _rows_in(self, event: Event) -> float:
+        """Return how many rows are in an event; where groups are not known, how many are expected."""
+        assert event.attribute is not None
+        counts = np.where(self.weights > 0.0, 1 if self.copies is None else self.copies, 0)
+        attribute = self.attributes.get(event.attribute)
+        if attribute is None:
+            return float(counts @ scores.posteriors([event], self.groups, self.p_group, len(self))[:, 0])
+        inside = attribute.codes == attribute.groups.index(event.group)
+        if event.label is not None and self.positive is not None:
+            inside = inside & (self.positive == bool(event.label))
+        return float(counts[inside].sum())
+
+    def inside(self, column: str, stratum: Hashable) -> Self:
+        """Return the rows of one stratum, with the groups that are compared there and no others."""
+        strata = self.strata[column]
+        rows = self.take(np.flatnonzero(strata.codes == strata.groups.index(stratum)))
+        for key in [key for key in rows.groups if isinstance(key, Stratified) and key.within == column]:
+            rows = rows._within(key, tuple(p for p in rows.groups[key] if isinstance(p, tuple) and p[0] == stratum))
+        return rows
 
 
 def _column(values: Sequence[Hashable], codes: NDArray[np.intp]) -> NDArray[Any]:
@@ -137,20 +247,21 @@ def read_rows(
     groups: Any = None,
     missing: Missing = "raise",
     counted: bool = True,
+    strata: SensitiveFeatures | None = None,
 ) -> Rows:
     """Check and read the rows that a rule is learnt from or judged on.
 
     Parameters
     ----------
-    y, sensitive_features, p_y, p_group, sample_weight, pos_label, groups, missing
+    y, sensitive_features, p_y, p_group, sample_weight, pos_label, groups, missing, strata
         As in :func:`evenhand.learn_rule`.
     criterion : Criterion
         It says of which attributes probabilities are needed, and which attributes are crossed.
     counted : bool, default=True
         Whether labels and groups are needed, or may be None.
     """
-    given = (y, sensitive_features, p_y, p_group, sample_weight)
-    names = ("y", "sensitive_features", "p_y", "p_group", "sample_weight")
+    given = (y, sensitive_features, p_y, p_group, sample_weight, strata)
+    names = ("y", "sensitive_features", "p_y", "p_group", "sample_weight", "strata")
     check_same_index(dict(zip(names, given, strict=True)))
     probabilities = read_probabilities(p_y, "p_y", shape=(None,))
     n = len(probabilities)
@@ -167,6 +278,7 @@ def read_rows(
         groups=_members(attributes, groups, p_group, criterion.intersections),
         p_y=probabilities,
         sample_weight=None if sample_weight is None else read_weights(sample_weight, n),
+        strata=read_strata(strata, criterion.strata, n),
     )
     return with_group_probabilities(rows, p_group, criterion)
 
@@ -185,14 +297,14 @@ def with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, cri
     warn_of_decisions(rows.p_y)
     if rows.attributes:
         warn_of_reversed_groups(columns, rows.attributes, rows.weights)
-    return dataclasses.replace(rows, p_group=columns)
+    return dataclasses.replace(rows, p_group=columns).for_criterion(criterion)
 
 
 def needed_attributes(
     criterion: Criterion, groups: Mapping[AttributeKey, tuple[Hashable, ...]]
 ) -> dict[AttributeKey, tuple[Hashable, ...]]:
     """Return the groups of the attributes that a criterion compares, in the order of its events."""
-    return {name: groups[name] for name in write_out(criterion, groups).attributes}
+    return {name: groups[name] for name in write_out(criterion.unstratified, groups).attributes}
 
 
 def _read_labels(

@@ -408,7 +408,8 @@ def test_the_plain_data_has_the_documented_keys():
     assert list(data) == [field.name for field in dataclasses.fields(Audit)]
     assert list(data["attributes"][0]["gaps"]) == CRITERIA[:-1]
     assert set(data["accuracy"]) == {"value", "lower", "upper"}
-    assert set(data["verdicts"][0]) == {"criterion", "attribute", "gap", "tolerance", "outcome", "shortage"}
+    always = {"criterion", "attribute", "gap", "tolerance", "outcome", "shortage"}
+    assert set(data["verdicts"][0]) == always | {"strata", "left_out"}
 
 
 EXPECTED = [

@@ -7,6 +7,7 @@ reason in :data:`EXEMPT` why there is nothing to call it with.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -52,6 +53,7 @@ EXEMPT = {
     "evenhand.Event.text": "takes words of the library's own",
     "evenhand.Criterion": "the base of the criteria; its subclasses are called",
     "evenhand.Criterion.constraints": "the same",
+    "evenhand.Criterion.stratified": "the same",
     "evenhand.Dual": "it has no parameters",
     "evenhand.Smoothed.closest": "takes a Problem",
     "evenhand.FairClassifier.fit": "called with the constructor, whose parameters it checks",
@@ -171,8 +173,19 @@ def _learning() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _strata() -> list[str]:
+    return [("x", "y")[i % 2] for i in range(len(_rows()["y"]))]
+
+
+@functools.cache
+def _stratified_rule() -> eh.Rule:
+    criterion = eh.DemographicParity(within="job", thin=2)
+    return eh.learn_rule(**{**_learning(), "criterion": criterion, "tolerance": 1.0, "strata": _strata()})
+
+
 def _frontier() -> dict[str, Any]:
-    right = {**_learning(), "tolerances": [0.1, 0.5]}
+    right = {**_learning(), "tolerances": [0.1, 1.0]}
+    right |= {"criterion": eh.DemographicParity(within="job"), "strata": {"job": _strata()}}
     del right["tolerance"]
     return right
 
@@ -420,6 +433,8 @@ def _criterion_calls() -> dict[str, Call]:
         cls = getattr(eh, name)
         found[f"evenhand.{name}"] = Call(cls, lambda options=options: dict(options))
         found[f"evenhand.{name}.constraints"] = Call(cls(**options).constraints, lambda: dict(groups))
+        within = {"within": "job"} if "within" in {field.name for field in dataclasses.fields(cls)} else {}
+        found[f"evenhand.{name}.stratified"] = Call(cls(**options, **within).stratified, lambda: dict(groups))
     return found
 
 
@@ -560,8 +575,12 @@ def calls() -> Mapping[str, Call]:
         "evenhand.statistics.bounds.exact_upper_bound": Call(bounds("exact_upper_bound"), lambda: dict(linear)),
         "evenhand.statistics.bounds.exact_within": Call(bounds("exact_within"), lambda: {**linear, "limit": 0.1}),
     }  # fmt: skip
-    for name in ("decide", "decision_function", "bias_scores", "explain", "read_columns"):
+    for name in ("decide", "read_columns"):
         found[f"evenhand.Rule.{name}"] = Call(getattr(rule, name), _deciding)
+    inside = {"strata": {"job": _strata()}}
+    for name in ("decision_function", "bias_scores", "explain"):
+        found[f"evenhand.Rule.{name}"] = Call(getattr(_stratified_rule(), name), lambda: {**_deciding(), **inside})
+    found["evenhand.Rule.for_stratum"] = Call(_stratified_rule().for_stratum, lambda: {"strata": "x"})
     for name in ("decide", "expected_decision"):
         found[f"evenhand.Mixture.{name}"] = Call(getattr(mixture, name), _deciding)
     for name in ("predict", "decision_function", "bias_scores", "explain", "probabilities"):

@@ -7,6 +7,7 @@ criterion of any kind is judged in the same way.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
@@ -27,6 +28,7 @@ from evenhand.auditing.findings import (
     Outcome,
     Pair,
     Shortage,
+    StratumAudit,
     Verdict,
 )
 from evenhand.auditing.standards import Standard, StandardAudit, audit_by_standard
@@ -54,7 +56,8 @@ from evenhand.rules.criteria import (
     check_tolerance,
     resolve,
 )
-from evenhand.rules.events import AttributeKey, Event, Kind, display_names
+from evenhand.rules.events import AttributeKey, Event, Kind, Stratified, display_names
+from evenhand.rules.strata import read_strata
 from evenhand.statistics.intervals import (
     check_confidence,
     distance_interval,
@@ -82,6 +85,7 @@ _MEASURES: dict[Kind, str] = {
     "npv": "negative_predictive_value",
     "accuracy": "accuracy",
 }
+_NOT_NAMED = ("attribute", "tolerance", "within", "thin")
 _RATE_LABELS = {"selection_rate": None, "true_positive_rate": 1, "false_positive_rate": 0}
 
 
@@ -100,6 +104,7 @@ def audit(
     missing: Missing = ...,
     random_state: int | None = ...,
     standard: None = ...,
+    strata: SensitiveFeatures | None = ...,
 ) -> Audit: ...
 
 
@@ -131,6 +136,7 @@ def audit(
     missing: Missing = "raise",
     random_state: int | None = 0,
     standard: str | Standard | None = None,
+    strata: SensitiveFeatures | None = None,
 ) -> Audit | StandardAudit:
     """Audit decisions: rates by group, every gap with its interval, and a verdict for each criterion.
 
@@ -169,6 +175,10 @@ def audit(
     standard : {"four-fifths", "nyc-144"}, Standard or None, default=None
         Make the tables of a rule instead: :class:`~evenhand.auditing.standards.FourFifths` or
         :class:`~evenhand.auditing.standards.NYC144`, which have options of their own. Neither looks at labels.
+    strata : array, Series, frame or dict of columns, default=None
+        Each row's stratum, for a criterion with ``within``. The verdict is on the largest gap of all strata, and its
+        ``strata`` has one for each. A stratum with few rows has a wide interval and is judged all the same, unless the
+        criterion's ``thin`` leaves it out.
 
     Returns
     -------
@@ -195,13 +205,14 @@ def audit(
             "decisions_or_scores": decisions_or_scores,
             "sensitive_features": sensitive_features,
             "sample_weight": sample_weight,
+            "strata": strata,
         }
     )
     check_tolerance(tolerance)
     check_confidence(confidence)
     if standard is not None:
-        if criterion is not None or sample_weight is not None:
-            raise InputError("A standard says itself what is compared: leave out criterion and sample_weight.")
+        if criterion is not None or sample_weight is not None or strata is not None:
+            raise InputError("A standard says itself what is compared: leave out criterion, sample_weight and strata.")
         rows_of = (y, decisions_or_scores, sensitive_features)
         return audit_by_standard(
             *rows_of, standard, confidence=confidence, threshold=threshold, pos_label=pos_label, missing=missing
@@ -215,6 +226,7 @@ def audit(
         attributes=attributes,
         groups={name: attribute.groups for name, attribute in attributes.items()},
         sample_weight=None if sample_weight is None else read_weights(sample_weight, len(decided)),
+        strata=read_strata(strata, () if judged is None else judged.strata, len(decided)),
     )
     return audit_rows(
         rows, decided, criterion=judged, tolerance=tolerance, confidence=confidence, random_state=random_state
@@ -239,20 +251,23 @@ def audit_rows(
         if criterion is not None and any(part.needs_joint for part in wanted):
             raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
         wanted = tuple(part for part in wanted if not part.needs_joint)
-    rows = rows.crossing(dict.fromkeys(crossed for part in wanted for crossed in part.intersections))
+    for part in wanted:
+        rows = rows.for_criterion(part, judging=True)
     shown = display_names(rows.attributes)
     count = functools.partial(_Cells.count, positive=rows.positive, decided=decided, weights=rows.sample_weight)
     cells = {name: count(attribute) for name, attribute in rows.attributes.items()}
     everyone = count(Attribute("", (None,), np.zeros(len(decided), dtype=np.intp)))
     settings = _Settings(tolerance, confidence, random_state, labelled)
     verdicts = tuple(verdict for part in wanted for verdict in _judge(part, cells, everyone, settings, shown))
+    verdicts = tuple(_with_left_out(verdict, rows, shown) for verdict in verdicts)
+    plain = {name: cell for name, cell in cells.items() if not isinstance(name, Stratified)}
     return Audit(
         rows=len(decided),
         confidence=confidence,
         tolerance=tolerance,
         weighted=rows.sample_weight is not None,
         accuracy=everyone.accuracies(confidence)[0] if labelled else None,
-        attributes=tuple(_audit_attribute(cell, shown[name], settings) for name, cell in cells.items()),
+        attributes=tuple(_audit_attribute(cell, shown[name], settings) for name, cell in plain.items()),
         verdicts=verdicts,
     )
 
@@ -332,9 +347,8 @@ def _estimates(successes: FloatArray, trials: FloatArray, confidence: float) -> 
     )
 
 
-def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> AttributeAudit:
-    attribute, groups, confidence = cells.attribute, cells.attribute.groups, settings.confidence
-    labelled = settings.labelled
+def _group_audits(cells: _Cells, settings: _Settings) -> tuple[GroupAudit, ...]:
+    groups, confidence, labelled = cells.attribute.groups, settings.confidence, settings.labelled
     nothing = [None] * len(groups)
     columns = (
         groups,
@@ -346,6 +360,12 @@ def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> Attribute
         cells.rates(0, confidence) if labelled else nothing,
         cells.accuracies(confidence) if labelled else nothing,
     )
+    return tuple(GroupAudit(*row) for row in zip(*columns, strict=True))
+
+
+def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> AttributeAudit:
+    attribute, groups, confidence = cells.attribute, cells.attribute.groups, settings.confidence
+    labelled = settings.labelled
     gaps = {}
     for parity in _PARITIES:
         if labelled or not parity.needs_joint:
@@ -354,7 +374,7 @@ def _audit_attribute(cells: _Cells, name: str, settings: _Settings) -> Attribute
     return AttributeAudit(
         name=name,
         unknown_rows=int((attribute.codes < 0).sum()),
-        groups=tuple(GroupAudit(*row) for row in zip(*columns, strict=True)),
+        groups=_group_audits(cells, settings),
         gaps=gaps,
         pairs=tuple(
             pair
@@ -495,14 +515,56 @@ def _judge(
         rows = int((everyone if attribute is None else cells[attribute]).rows.sum())
         shortage = system.shortage(tolerance, rows) if outcome == "insufficient evidence" else None
         name = None if attribute is None else shown[attribute]
-        yield Verdict(criterion_name(criterion), name, system.gap, tolerance, outcome, shortage)
+        strata: tuple[StratumAudit, ...] = ()
+        if isinstance(attribute, Stratified):
+            strata = tuple(
+                _judge_strata(bounds, cells, attribute, everyone, dataclasses.replace(settings, tolerance=tolerance))
+            )
+        yield Verdict(criterion_name(criterion), name, system.gap, tolerance, outcome, shortage, strata)
+
+
+def _judge_strata(
+    constraints: Sequence[Constraint],
+    cells: Mapping[AttributeKey, _Cells],
+    key: Stratified,
+    everyone: _Cells,
+    settings: _Settings,
+) -> Iterable[StratumAudit]:
+    """Judge each stratum by its own bounds."""
+    inside: dict[Hashable, list[Constraint]] = {}
+    for bound in constraints:
+        stratum = bound.terms[0][0].stratum
+        assert stratum is not None
+        inside.setdefault(stratum[1], []).append(bound)
+    audits = _group_audits(cells[key], settings)
+    for stratum_value, bounds in inside.items():
+        members = [each for each in audits if isinstance(each.group, tuple) and each.group[0] == stratum_value]
+        groups = tuple(
+            dataclasses.replace(each, group=each.group[1]) for each in members if isinstance(each.group, tuple)
+        )
+        rows = sum(each.rows for each in groups)
+        system = _System(bounds, cells, everyone, settings)
+        outcome = _outcome(system.gap.lower, system.gap.upper, settings.tolerance)
+        shortage = system.shortage(settings.tolerance, rows) if outcome == "insufficient evidence" else None
+        yield StratumAudit(stratum_value, rows, groups, system.gap, outcome, shortage)
+
+
+def _with_left_out(verdict: Verdict, rows: Rows, shown: Mapping[AttributeKey, str]) -> Verdict:
+    """Return a verdict that says which strata were left out, and how many rows they have."""
+    key = next(
+        (key for key in rows.attributes if isinstance(key, Stratified) and shown[key] == verdict.attribute), None
+    )
+    if key is None:
+        return verdict
+    column, judged = rows.strata[key.within], {stratum.stratum for stratum in verdict.strata}
+    counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.groups))
+    left_out = {str(value): int(n) for value, n in zip(column.groups, counts, strict=True) if value not in judged}
+    return dataclasses.replace(verdict, left_out=left_out)
 
 
 def criterion_name(criterion: Criterion) -> str:
     """Return the criterion's name as one would write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
     options = [getattr(criterion, field.name) for field in fields(criterion)]
-    shown = [
-        str(o) for f, o in zip(fields(criterion), options, strict=True) if f.name not in ("attribute", "tolerance")
-    ]
+    shown = [str(o) for f, o in zip(fields(criterion), options, strict=True) if f.name not in _NOT_NAMED]
     return f"{words}({', '.join(shown)})" if shown else words

@@ -6,10 +6,11 @@ import unicodedata
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
+from evenhand.inputs import joined
 from evenhand.text import short_name
 
 if TYPE_CHECKING:
-    from evenhand.auditing.findings import AttributeAudit, Audit, Estimate, Shortage
+    from evenhand.auditing.findings import AttributeAudit, Audit, Estimate, Shortage, Verdict
 
 
 def lines(found: Audit) -> Iterable[str]:
@@ -34,6 +35,21 @@ def lines(found: Audit) -> Iterable[str]:
         rows += [[v.criterion, _shown(v.gap), f"{v.tolerance:g}", v.outcome] for v in verdicts]
         yield from _table(rows)
         yield from (f"  {v.criterion}: {_advice(v.shortage)}" for v in verdicts if v.shortage is not None)
+        for verdict in verdicts:
+            yield from _strata(verdict)
+
+
+def _strata(verdict: Verdict) -> Iterable[str]:
+    """Return a verdict's strata, line by line, and which were left out."""
+    if verdict.strata:
+        rows = [[f"{verdict.criterion} in each", "rows", "gap", "verdict"]]
+        names = _names(each.stratum for each in verdict.strata)
+        for name, each in zip(names, verdict.strata, strict=True):
+            rows.append([f"  {name}", f"{each.rows:,}", _shown(each.gap), each.outcome])
+        yield from _table(rows)
+    if verdict.left_out:
+        listed = ", ".join(f"{short_name(name)} ({rows:,} rows)" for name, rows in verdict.left_out.items())
+        yield f"  left out, with too few rows to compare: {listed}"
 
 
 def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
@@ -48,7 +64,7 @@ def _group_rows(attribute: AttributeAudit) -> list[list[str]]:
 
 
 def _advice(shortage: Shortage) -> str:
-    where = "all rows" if shortage.group is None else f"the group {short_name(shortage.group)}"
+    where = "all rows" if shortage.group is None else f"the group {short_name(joined(shortage.group))}"
     label = "" if shortage.label is None else f" with a {('negative', 'positive')[shortage.label]} label"
     if shortage.cell_needed is None and shortage.cell_rows == 0:
         return f"{where}{label} has no rows"

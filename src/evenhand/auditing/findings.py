@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from evenhand.auditing.audit_text import lines
@@ -74,11 +74,29 @@ class Shortage:
 
 
 @dataclass(frozen=True)
+class StratumAudit:
+    """One stratum of a criterion with ``within``: its rows, the rates of its groups, its gap, and what follows.
+
+    The interval is of this stratum alone: among many strata some fail by chance. The verdict on all of them allows for
+    that.
+    """
+
+    stratum: Hashable
+    rows: int
+    groups: tuple[GroupAudit, ...]
+    gap: Estimate
+    outcome: Outcome
+    shortage: Shortage | None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A criterion's gap, the tolerance, and what follows from the gap's interval.
 
     The gap is how far the rates are outside the criterion's bounds: for a parity the largest difference
-    between two groups; for ``selection_ratio(0.8)`` the most by which a rate is below 0.8 times another.
+    between two groups; for ``selection_ratio(0.8)`` the most by which a rate is below 0.8 times another. Within strata
+    it is the largest of all strata; ``strata`` has each of them, and ``left_out`` the rows of those with too few to
+    compare (``thin``).
     """
 
     criterion: str
@@ -87,6 +105,8 @@ class Verdict:
     tolerance: float
     outcome: Outcome
     shortage: Shortage | None
+    strata: tuple[StratumAudit, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +151,7 @@ class Audit:
             Keys as the attributes of the classes of this module. An estimate is ``{"value", "lower",
             "upper"}``; a group that is no text, number or truth value is written as its text.
         """
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
@@ -142,13 +162,13 @@ class Audit:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple) and value and isinstance(value[0], _RECORDS):
+    if value == () or (isinstance(value, tuple) and isinstance(value[0], _RECORDS)):
         return [_plain(item) for item in value]
     if isinstance(value, _RECORDS):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-_RECORDS = (Estimate, GroupAudit, Pair, AttributeAudit, Shortage, Verdict)
+_RECORDS = (Estimate, GroupAudit, Pair, AttributeAudit, Shortage, StratumAudit, Verdict)

@@ -24,6 +24,7 @@ from evenhand.inputs import FloatArray, Missing, SensitiveFeatures, read_members
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import Composite, Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Event, display_names
+from evenhand.rules.strata import check_unstratified
 from evenhand.statistics.intervals import check_confidence
 from evenhand.statistics.sequences import linear_sequences, restart_share
 
@@ -132,6 +133,7 @@ class Watch:
                 "A watch follows rates of positive decisions, among everyone or among the rows of one label; this"
                 f" criterion speaks of {', '.join(sorted(self.criterion.kinds - {'selection'}))}: audit it instead."
             )
+        check_unstratified(self.criterion.strata, "A watch", "audit it instead, or watch the rows of each stratum")
         self.tolerance = check_tolerance(tolerance)
         self.confidence = check_confidence(confidence)
         self.window = None if window is None else check_whole(window, "window", at_least=BLOCKS)

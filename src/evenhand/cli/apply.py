@@ -88,7 +88,7 @@ def apply(
         file,
         output,
         needed=named.needed(),
-        numbers=named.needed(),
+        numbers=named.numbers(),
         verbatim=kind == "csv",
     )
     return PASS

@@ -23,7 +23,8 @@ def apply_classifier(path: Path, file: Path, output: Path, *, prefix: str, keep:
     kind = tables.format_of(output)
     features = Features.remembered(fair.rule_.learned_from)
     names = features.names if features is not None else _feature_names(fair, path)
-    groups = tuple(map(str, fair.held_out_.groups)) if fair.sensitive_at_predict else ()
+    plain = tuple(name for name in fair.held_out_.groups if isinstance(name, str))
+    groups = plain if fair.sensitive_at_predict else ()
 
     def probabilities(batch: Any) -> Probabilities:
         table = pa.Table.from_batches([batch])

@@ -49,7 +49,8 @@ def audit(
     criterion
         What to judge: dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
         maximum_rate:fpr:0.1 or budget:0.2; several times for several; all parities by default. dp:0.02 has a
-        tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed; "dp within occupation"
+        compares groups inside each stratum of a column.
     tolerance
         The largest gap that passes.
     confidence
@@ -84,7 +85,9 @@ def audit(
         raise InputError("Say which column to audit: either --score, with probabilities, or --decision.")
     if not sensitive:
         raise InputError("Say which column holds the groups, with --sensitive.")
-    named = (label, *sensitive, score, decision, weight)
+    wanted = combine(criterion, sensitive)
+    inside = () if wanted is None else wanted.strata
+    named = (label, *sensitive, score, decision, weight, *inside)
     table = tables.read_table(file, [name for name in named if name is not None])
     if standard is None and reference:
         raise InputError("--reference is for the tables of a --standard.")
@@ -124,12 +127,13 @@ def audit(
             json=json,
         )
     options: dict[str, Any] = {
-        "criterion": combine(criterion, sensitive),
+        "criterion": wanted,
         "tolerance": tolerance,
         "confidence": confidence,
         "pos_label": positive,
         "sample_weight": None if weight is None else tables.numbers_of(table, weight),
         "missing": "ignore" if ignore_missing else "raise",
+        "strata": {name: tables.values_of(table, name) for name in inside} or None,
     }
     found = audit_decisions(y, decided, groups, **options)
     if json:

@@ -24,7 +24,8 @@ from evenhand.inputs import (
 )
 from evenhand.rows import Rows, needed_attributes, with_group_probabilities
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import AttributeKey, Groups, display_names
+from evenhand.rules.events import AttributeKey, Groups, Stratified, display_names
+from evenhand.rules.strata import read_strata
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
@@ -42,9 +43,16 @@ def read_scores(
     """
     if columns.score is None:
         raise InputError("Say which column holds the probability of the positive label, with --score.")
-    table, truth = read_truth(path, columns, [columns.score], groups)
+    table, truth = read_truth(path, columns, [columns.score, *criterion.strata], groups)
+    known: dict[AttributeKey, tuple[Hashable, ...]] = {
+        name: members for name, members in (groups or {}).items() if isinstance(name, Stratified)
+    }
+    strata = {name: tables.values_of(table, name) for name in criterion.strata}
     rows = dataclasses.replace(
-        truth, p_y=read_probabilities(tables.numbers_of(table, columns.score), f"the column {columns.score!r}")
+        truth,
+        p_y=read_probabilities(tables.numbers_of(table, columns.score), f"the column {columns.score!r}"),
+        strata=read_strata(strata or None, criterion.strata, len(truth)),
+        groups={**truth.groups, **known},
     ).crossing(criterion.intersections)
     needed = needed_attributes(criterion, rows.groups)
     names = tables.open_table(path).names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import re
@@ -18,6 +19,7 @@ _RATIO = ("selection_ratio", "ratio")
 _FLOOR = ("minimum_rate", "floor")
 _CEILING = ("maximum_rate", "ceiling")
 _BUDGET = ("selection_budget", "budget")
+_WITHIN = re.compile(r"(.+?)\s+within\s+(\S.*?)(?:\s+thin\s+([0-9]{1,9}))?\s*")
 _NUMBER = r"\s*([0-9.eE+-]+)\s*"
 
 
@@ -38,7 +40,8 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
         ``selection_ratio:0.8``; ``minimum_rate:precision:0.8`` (or ``minimum_rate:precision>=0.8``);
         ``maximum_rate:fpr:0.1`` (or ``maximum_rate:fpr<=0.1``); ``accuracy_parity``; ``budget:0.2``,
         ``budget:0.1..0.2`` (or ``budget:<=0.2``, ``budget:>=0.1``). After it, ``@sex`` speaks of one attribute,
-        and ``@sex,race`` of the two crossed.
+        and ``@sex,race`` of the two crossed. At the end, ``within occupation`` compares groups inside each stratum of a
+        column, and ``within occupation thin 30`` leaves those with fewer than 30 rows in a cell to the model.
     attributes : sequence of str, default=()
         The attributes that there are.
 
@@ -49,7 +52,12 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
     MinimumRate(attribute='sex', tolerance=None, rate='tpr', floor=0.7)
     >>> parse("dp:0.02@sex,race", ["sex", "race"]).attribute
     Intersection('sex', 'race')
+    >>> parse("dp@sex within occupation thin 30").within
+    'occupation'
     """
+    inside = _WITHIN.fullmatch(text)
+    if inside is not None:
+        return _inside(text, parse(inside[1], attributes), inside[2], inside[3])
     head, at, where = text.partition("@")
     name, colon, value = (part.strip() for part in head.partition(":"))
     name = name.lower().replace("-", "_")
@@ -75,6 +83,14 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
     if colon:
         options["tolerance"] = _number(text, value, f"{name}:0.05")
     return plain(**options)
+
+
+def _inside(text: str, criterion: Criterion, column: str, thin: str | None) -> Criterion:
+    """Return a criterion within the strata of a column."""
+    if "within" not in {field.name for field in dataclasses.fields(criterion)}:
+        raise InputError(f"--criterion {text!r}: within is for criteria that compare groups, such as dp.")
+    options: dict[str, Any] = {"within": column, "thin": None if thin is None else int(thin)}
+    return dataclasses.replace(criterion, **options)
 
 
 def _attribute(text: str, where: str, attributes: Sequence[str]) -> str | Intersection:

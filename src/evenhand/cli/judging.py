@@ -129,6 +129,9 @@ def before_and_after_text(summary: dict[str, Any], where: str) -> str:
                 f"{after['outcome']} (at most {after['tolerance']:g})",
             ]
         )
+        for first, second in zip(before["strata"], after["strata"], strict=True):
+            inside = f"  {short_name(second['stratum'])}, {second['rows']:,} rows"
+            rows.append([inside, shown(first["gap"]), shown(second["gap"]), second["outcome"]])
     for before, after in zip(base["groups"], step["groups"], strict=True):
         for rate in ("selection_rate", "true_positive_rate", "false_positive_rate"):
             name = f"{rate.replace('_', ' ')}, {short_name(after['attribute'])}={short_name(after['group'])}"

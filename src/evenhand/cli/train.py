@@ -21,6 +21,7 @@ from evenhand.estimator.classifier import FairClassifier
 from evenhand.files import write_text
 from evenhand.io.archive import skops_io
 from evenhand.rules.frontier import frontier_of
+from evenhand.rules.strata import check_unstratified
 from evenhand.rules.system import write_out
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def train(
     trade_off: bool,
 ) -> Learned:
     """Train a fair classifier on columns of a table; with the trade-off where a report is to show it."""
+    check_unstratified(options.criterion.strata, "--features", "train in Python, with FairClassifier on a frame")
     used = [name for name in (columns.label, *columns.sensitive, columns.weight) if name is not None]
     source = tables.open_table(file)
     names = [name for name in source.names if name not in used] if list(features) == [ALL_OTHERS] else list(features)

@@ -127,7 +127,10 @@ def watch(
 
 def _attributes_of(rule: Rule) -> list[str]:
     """Return the columns whose groups a rule knows; those that are crossed one by one."""
-    names = [[key] if isinstance(key, str) else list(key.attributes) for key in rule.groups]
+    from evenhand.rules.events import Stratified
+
+    bases = [key for key in rule.groups if not isinstance(key, Stratified)]
+    names = [[key] if isinstance(key, str) else list(key.attributes) for key in bases]
     return list(dict.fromkeys(name for listed in names for name in listed))
 
 

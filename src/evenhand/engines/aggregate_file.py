@@ -201,7 +201,7 @@ def _decode(value: Any) -> Hashable:
 
 
 def _encode_attribute(attribute: AttributeKey) -> Any:
-    return attribute if isinstance(attribute, str) else {"crossed": list(attribute.attributes)}
+    return {"crossed": list(attribute.attributes)} if isinstance(attribute, Intersection) else attribute
 
 
 def _attribute(value: Any) -> AttributeKey:

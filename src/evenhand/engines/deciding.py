@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from evenhand.inputs import FloatArray
 from evenhand.rules import scores
 from evenhand.rules.events import AttributeKey
 from evenhand.rules.rule import Rule
-from evenhand.tables import numbers_of
+from evenhand.rules.rule_strata import strata_of, with_strata
+from evenhand.tables import numbers_of, values_of
 
 Probabilities = tuple[FloatArray, dict[AttributeKey, FloatArray]]
 
@@ -60,6 +61,7 @@ class NamedColumns:
 
     score: str
     groups: dict[AttributeKey, GroupColumns]
+    rule: Rule
 
     @classmethod
     def of(cls, rule: Rule, score: str, cells: Mapping[AttributeKey, Mapping[Hashable, str | None]]) -> NamedColumns:
@@ -68,16 +70,34 @@ class NamedColumns:
             name: GroupColumns(len(row) == 2 * len(rule.groups[name]), tuple(row.values()))
             for name, row in cells.items()
         }
-        return cls(score, found)
+        return cls(score, found, rule)
 
     def needed(self) -> list[str]:
         """Return the names, each once."""
+        return list(dict.fromkeys([*self.numbers(), *self.rule.strata]))
+
+    def numbers(self) -> list[str]:
+        """Return the names of the columns of probabilities, each once."""
         return list(dict.fromkeys([self.score, *(name for entry in self.groups.values() for name in entry.named())]))
 
     def probabilities(self, batch: Any) -> Probabilities:
-        """Return the probabilities that a batch holds."""
-        read = {name: numbers_of(batch, name) for name in self.needed()}
-        return read[self.score], {name: entry.stack(read, name) for name, entry in self.groups.items()}
+        """Return the probabilities that a batch holds; within strata, those of each stratum too."""
+        read = {name: numbers_of(batch, name) for name in self.numbers()}
+        p_y, p_group = read[self.score], {name: entry.stack(read, name) for name, entry in self.groups.items()}
+        if not self.rule.strata:
+            return p_y, p_group
+        strata = {name: self._stratum(batch, name) for name in self.rule.strata}
+        return p_y, cast(dict[AttributeKey, FloatArray], with_strata(self.rule, p_y, p_group, strata))
+
+    def _stratum(self, batch: Any, column: str) -> Any:
+        """Return each row's stratum; a text that is a number of the rule's is that number."""
+        import pyarrow as pa
+
+        values = values_of(pa.table({column: batch.column(column)}), column)
+        known = {str(s): s for key in self.rule.stratified if key.within == column for s in strata_of(self.rule, key)}
+        if values.dtype.kind not in "OUT" or all(isinstance(stratum, str) for stratum in known.values()):
+            return values
+        return [known.get(value, value) if isinstance(value, str) else value for value in values.tolist()]
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from evenhand.inputs import as_native
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
+from evenhand.rules.strata import check_unstratified
 
 BATCH_ROWS = 1 << 17
 SPELLING = DIALECTS["duckdb"]
@@ -169,6 +170,7 @@ def apply(
     check_flag(keep, "keep")
     table = Table(data, memory_limit, ordered=True)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
+    check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
     shared.check_columns(table.names, cells, score)
     names = shared.new_names(rule, prefix, table.names if keep else ())
     texts = added_columns(rule, score, cells, SPELLING, "error")

@@ -37,6 +37,7 @@ from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import left_alone, warn_of_thin_cells, without_safety
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.setting import Options, Setting
+from evenhand.rules.strata import check_unstratified
 from evenhand.search import NoRule
 from evenhand.search.closest import loosening
 from evenhand.search.problem import FEASIBILITY_SLACK
@@ -167,6 +168,7 @@ class _Task:
 
     def __init__(self, aggregate: CountedCells, options: Options, tolerance: float) -> None:
         self.tolerance = check_tolerance(tolerance)
+        check_unstratified(options.criterion.strata, "An aggregate", "learn in memory, with evenhand.learn_rule")
         self.aggregate, self.options = aggregate.crossing(options.criterion.intersections), options
         self.setting = Setting.of(rows_of(self.aggregate, options), options)
         self.problem = self.setting.problem([self.tolerance])

@@ -15,7 +15,7 @@ def remember(score: str, groups: Mapping[AttributeKey, tuple[bool, Sequence[str 
     entries: dict[str, Any] = {}
     for name, (joint, columns) in groups.items():
         entry: dict[str, Any] = {"kind": "joint" if joint else "group", "columns": list(columns)}
-        entries[shown[name]] = entry | ({} if isinstance(name, str) else {"crossed": list(name.attributes)})
+        entries[shown[name]] = entry | ({"crossed": list(name.attributes)} if isinstance(name, Intersection) else {})
     return {"score": score, "groups": entries}
 
 

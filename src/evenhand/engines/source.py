@@ -40,6 +40,7 @@ from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
+from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 MOST_GROUPS = 1000
@@ -247,6 +248,7 @@ def learn_source(
     level, max_cells = rest.pop("level", FINEST), rest.pop("max_cells", MAX_CELLS)
     check_level(level, max_cells)
     in_memory = check_whole(rest.pop("max_in_memory", MAX_IN_MEMORY), "max_in_memory", at_least=0)
+    check_unstratified(resolve(criterion).strata, "An engine", "learn in memory, with evenhand.learn_rule")
     wanted = Options(criterion=resolve(criterion), **{**rest, "costs": read_costs(rest.get("costs"))})
     most = in_memory // len(columns.needed)
     if source.size(columns, most) <= most:

@@ -27,6 +27,7 @@ from evenhand.errors import InputError, require
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
+from evenhand.rules.strata import check_unstratified
 
 PEEK_ROWS = 100_000
 ROOM = 8
@@ -89,6 +90,7 @@ def apply(
     """
     table = Table(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
+    check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
     shared.check_columns(table.names, cells, score)
     names = shared.new_names(rule, prefix, table.names if keep else ())
     texts = added_columns(rule, score, cells, SPELLING, "raise_error")

@@ -102,6 +102,7 @@ def needed_targets(criterion: Criterion, rows: Rows, *, joint: bool = False) -> 
 
     ``joint`` asks for p(Y, A|x) also where the criterion needs only p(A|x).
     """
+    criterion = criterion.unstratified
     rows = rows.crossing(criterion.intersections)
     assert rows.positive is not None
     shown = display_names(rows.attributes)
@@ -109,7 +110,7 @@ def needed_targets(criterion: Criterion, rows: Rows, *, joint: bool = False) -> 
     labelled = {event.attribute for event in system.events if event.label is not None}
     found = {}
     for name in system.attributes:
-        parts = (name,) if isinstance(name, str) else name.attributes
+        parts = name.attributes if isinstance(name, Intersection) else (str(name),)
         found[name] = Target(rows.attributes[name], parts, joint or name in labelled, rows.positive, shown[name])
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
 from collections.abc import Hashable, Mapping
 from numbers import Integral
@@ -32,6 +33,7 @@ from evenhand.estimator.sample import (
     check_not_lazy,
     find_columns,
     read_sample,
+    strata_columns,
     take_rows,
 )
 from evenhand.inputs import FloatArray, Missing, SensitiveFeatures
@@ -47,6 +49,7 @@ from evenhand.rules.rule import Rule
 from evenhand.rules.safety import check_safety
 from evenhand.rules.scores import attribute_key, read_costs
 from evenhand.rules.setting import Options
+from evenhand.rules.strata import check_unstratified
 from evenhand.statistics.intervals import check_confidence
 
 MOST_JOBS = 10_000
@@ -73,7 +76,8 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         p(Y|x) is its sum over the groups. It is for one attribute.
     criterion : str or Criterion, default="demographic_parity"
         What must hold. Several attributes mean that each must meet it (fairlearn crosses them; here
-        :class:`evenhand.Intersection` asks for that).
+        :class:`evenhand.Intersection` asks for that). A criterion with ``within="occupation"`` compares groups inside
+        each stratum of that column of X, which ``predict`` needs too; in an array, ``within="x3"`` is column 3.
     tolerance : float, default=0.05
         The largest allowed difference of rates.
     search : {"certified", "directions", "lines", "dual", "smoothed"} or a search, default="certified"
@@ -272,12 +276,14 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         columns = find_columns(X, self.sensitive_columns, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)
         features = columns.drop(X) if columns is not None and self.drop_sensitive else X
-        sample = read_sample(features, y, given, sample_weight, self.pos_label, self.missing)
+        strata = strata_columns(X, resolve(self.criterion).strata)
+        sample = read_sample(features, y, given, sample_weight, self.pos_label, self.missing, strata)
         self._columns = columns
         return self._fit(sample)
 
     def _fit(self, sample: Sample) -> Self:
         rng = check_random_state(self.random_state)
+        sample = self._with_strata(sample)
         targets = needed_targets(resolve(self.criterion), sample.rows, joint=self._joint)
         learning, certifying = self._reserve(sample, rng)
         learners, layouts = self._learners(sample, targets, rng)
@@ -312,6 +318,15 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         self._options = self._rule_options(rng)
         self.rule_ = self._learn()
         return self
+
+    def _with_strata(self, sample: Sample) -> Sample:
+        """Return the sample with the strata that are compared: all rows say which have too few."""
+        criterion = resolve(self.criterion)
+        if not criterion.strata:
+            return sample
+        if self.confidence is not None:
+            check_unstratified(criterion.strata, "confidence", "use safety, and read the audit's intervals")
+        return dataclasses.replace(sample, rows=sample.rows.for_criterion(criterion))
 
     def _reserve(self, sample: Sample, rng: np.random.RandomState) -> tuple[RowNumbers, RowNumbers]:
         """Split the rows into those for models and search, and those that only certify."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,11 +13,12 @@ from evenhand.errors import InputError
 from evenhand.estimator.auxiliary import known_groups
 from evenhand.estimator.crossfit import Models, class_probabilities
 from evenhand.estimator.heldout import HeldOut
-from evenhand.estimator.sample import SensitiveColumns, accuracy_of, check_not_lazy
+from evenhand.estimator.sample import SensitiveColumns, accuracy_of, check_not_lazy, strata_columns
 from evenhand.inputs import FloatArray, SensitiveFeatures
 from evenhand.plausibility import check_same_index
 from evenhand.rules.events import AttributeKey
 from evenhand.rules.rule import Receipt, Rule
+from evenhand.rules.rule_strata import with_strata
 
 
 class Predictions:
@@ -122,10 +123,16 @@ class Predictions:
             P(Y = positive | x).
         p_group : dict of arrays
             p(A|x) of shape (n, G) or p(Y, A|x) of shape (n, 2, G), by attribute: a name, or the Intersection of a
-            crossed one. ``rule_.decide(p_y, p_group)`` is ``predict(X)``.
+            crossed one; within strata, those of each stratum beside them. ``rule_.decide(p_y, p_group)`` is
+            ``predict(X)``.
         """
         check_is_fitted(self, "rule_")
-        return self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
+        strata = strata_columns(X, self.rule_.strata) if self.rule_.strata else None
+        p_y, p_group = self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
+        if strata is None:
+            return p_y, p_group
+        spread = with_strata(self.rule_, p_y, p_group, strata)
+        return p_y, cast(dict[AttributeKey, FloatArray], spread)
 
     def _features(self, X: Any) -> Any:
         check_not_lazy(X)

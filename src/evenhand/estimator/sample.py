@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -33,6 +33,7 @@ from evenhand.inputs import (
 from evenhand.plausibility import check_same_index
 from evenhand.rows import Rows
 from evenhand.rules.events import AttributeKey
+from evenhand.rules.strata import read_strata
 
 RowNumbers = NDArray[np.intp]
 
@@ -74,8 +75,9 @@ def read_sample(
     weight: Any,
     pos_label: Hashable | None,
     missing: Missing = "raise",
+    strata: dict[str, Any] | None = None,
 ) -> Sample:
-    """Check and read labels, sensitive attributes (by name) and weights; X is only counted."""
+    """Check and read labels, sensitive attributes (by name), weights and strata (by column); X is only counted."""
     check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
     n = num_samples(X)
     labels = read_target(y)
@@ -95,6 +97,7 @@ def read_sample(
         attributes=found,
         groups={name: attribute.groups for name, attribute in found.items()},
         sample_weight=weights,
+        strata=read_strata(strata or None, tuple(strata or ()), n),
     )
     return Sample(X, labels, classes, rows)
 
@@ -269,6 +272,19 @@ class SensitiveColumns:
             return X
         kept = [j for j in range(X.shape[1]) if j not in self.columns]
         return (_indexable(X) if issparse(X) else X)[:, kept]
+
+
+def strata_columns(X: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of X within whose strata groups are compared, by name; x0, x1, ... where they have numbers."""
+    frame: Any = X if isinstance(X, Mapping) else _as_frame(X)
+    n_columns = 0 if frame is not None or len(getattr(X, "shape", ())) != 2 else X.shape[1]
+    listed = [f"x{j}" for j in range(n_columns)] if frame is None else list(frame if frame is X else frame.columns)
+    for name in names:
+        if name not in listed:
+            raise InputError(f"X has no column {name!r}, within which groups are compared; it has {listed[:20]!r}.")
+    if frame is None:
+        return {name: _array_column(X, listed.index(name)) for name in names}
+    return {name: frame[name] if frame is X else as_column(frame.get_column(name), name) for name in names}
 
 
 def _as_frame(X: Any) -> Any:

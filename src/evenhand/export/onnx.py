@@ -26,6 +26,7 @@ from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
 from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.rule import Rule, check_rule, class_array
+from evenhand.rules.strata import check_unstratified
 
 PROBABILITY_SLACK = 1e-6
 RULE_OPSET, RULE_IR = 13, 8
@@ -87,6 +88,7 @@ def rule_to_onnx(
     Agreement(rows=10000, margin_difference=0.0)
     """
     check_rule(rule)
+    check_unstratified(rule.strata, "ONNX", "write one file for each stratum, of rule.for_stratum(...)")
     check_path(path)
     p, columns = _sample_columns(rule) if p_y is None else _given_columns(rule, p_y, p_group)
     graph = Graph()
@@ -157,6 +159,7 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     p_y, p_group = fair.probabilities(X_sample)
     if not len(p_y):
         raise InputError("X_sample has no rows: there is nothing to compare on.")
+    check_unstratified(fair.rule_.strata, "ONNX", "write its rule for each stratum, with rule_to_onnx")
     X = fair._features(X_sample)
     models = fair._models
     graph = ModelGraph(X, boosts=has_boosting(models))

@@ -34,7 +34,7 @@ _EVENHAND = {
     "paper.models.resnet": ("ResNet18",),
     "rules.criteria": (*_PARITIES, *_RATE_BOUNDS, "Composite", "Intersection"),  # as earlier versions name them
     "rules.criterion": ("Composite",),
-    "rules.events": ("Event", "Intersection"),
+    "rules.events": ("Event", "Intersection", "Stratified"),
     "rules.frontier": ("Frontier", "FrontierPoint"),
     "rules.parities": _PARITIES,
     "rules.rate_bounds": _RATE_BOUNDS,

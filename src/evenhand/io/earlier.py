@@ -28,6 +28,8 @@ def bring_up_to_date(estimator: Any) -> None:
     for held in (estimator.held_out_, estimator._certifying):
         if held is not None and "positive" not in vars(held):
             _encode(held, rule)
+        if held is not None:
+            vars(held).setdefault("strata", {})
     if isinstance(estimator._options, dict):
         estimator._options = Options(
             criterion=resolve(estimator._options["criterion"]),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.errors import InputError, ModelFormatError, require
-from evenhand.rules.events import Intersection
+from evenhand.rules.events import Intersection, Stratified
 from evenhand.rules.rule import Rule
 
 _LEAVES = (
@@ -70,7 +70,7 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
     bare = copy.deepcopy(estimator, stand_ins)
     # From the inside out, so that a dict in a dict is replaced before the outer one is.
     for holder, key, value in reversed(list(edges(bare))):
-        if type(value) is dict and any(isinstance(name, Intersection | tuple) for name in value):
+        if type(value) is dict and any(isinstance(name, Intersection | Stratified | tuple) for name in value):
             _put(holder, key, Keyed(tuple(value), list(value.values())))
     return bare, members
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from evenhand.arguments import check_text, shown
 from evenhand.errors import InputError
 from evenhand.estimator.classifier import FairClassifier
+from evenhand.estimator.sample import strata_columns
 from evenhand.inputs import GroupProbabilities, SensitiveFeatures
 from evenhand.report.summarize import summarize
 from evenhand.rules.events import display_names
@@ -90,13 +91,14 @@ def model_card(
     if X is None:
         held = fair.held_out_
         y, sensitive_features, sample_weight = held.y, held.sensitive_features, held.sample_weight
-        p_y, p_group = held.p_y, held.p_group
+        p_y, p_group, strata = held.p_y, held.p_group, held.strata_values
     else:
         if y is None or sensitive_features is None:
             raise InputError(
                 "Rows to judge a classifier on need their labels and groups: give y and sensitive_features."
             )
         known = sensitive_features if fair.sensitive_at_predict else None
+        strata = strata_columns(X, fair.rule_.strata)
         p_y, p_group = fair.probabilities(X, sensitive_features=known)
     report = summarize(
         y,
@@ -111,6 +113,7 @@ def model_card(
         sample_weight=sample_weight,
         title=title,
         provenance=provenance,
+        strata=strata if fair.rule_.strata else None,
     )
     summary = summarize_card(fair.rule_, report, purpose=purpose, data=data, caveats=caveats, fair=fair)
     return render_card(summary)
@@ -365,7 +368,8 @@ def _data(summary: Mapping[str, Any]) -> str:
 def _criterion(summary: Mapping[str, Any]) -> str:
     names = ", ".join(_code(name) for name in summary["criteria"])
     tolerance = "" if summary["tolerance"] is None else f", to within {summary['tolerance']:g}"
-    parts = [f"{names}{tolerance}."]
+    inside = dict.fromkeys(_text(v["attribute"]) for v in summary["after"]["verdicts"] if v.get("strata"))
+    parts = [f"{names}{tolerance}.", *(f"Groups are compared inside each stratum: {name}." for name in inside)]
     learned = summary["learned"]
     if learned is not None:
         bound = "" if learned["upper_bound"] is None else f"; no rule of its kind exceeds {learned['upper_bound']:.4f}"
@@ -389,6 +393,9 @@ def _before_and_after(summary: Mapping[str, Any]) -> str:
         name = f"{_code(new['criterion'])} gap, {_text(new['attribute'] or 'everyone')}"
         verdict = f"{new['outcome']} (at most {new['tolerance']:g})"
         rows.append([name, _estimate(old["gap"]), _estimate(new["gap"]), verdict])
+        for first, second in zip(old.get("strata", ()), new.get("strata", ()), strict=True):
+            inside = f"{name}: {_text(second['stratum'])}, {second['rows']:,} rows"
+            rows.append([inside, _estimate(first["gap"]), _estimate(second["gap"]), second["outcome"]])
     for old, new in zip(before["groups"], after["groups"], strict=True):
         for rate in _RATES:
             name = f"{rate.replace('_', ' ')}, {_text(new['attribute'])}={_text(new['group'])}"

@@ -241,6 +241,10 @@ def _verdict_texts(state: Mapping[str, Any]) -> dict[str, str]:
         texts[f"verdict-{index}-tolerance"] = tolerance_text(verdict["tolerance"])
         texts[f"verdict-{index}-outcome"] = _OUTCOMES[verdict["outcome"]]
         texts[f"verdict-{index}-shortage"] = _shortage(verdict["shortage"])
+        for place, stratum in enumerate(verdict.get("strata", ())):
+            texts[f"verdict-{index}-stratum-{place}-gap"] = points(stratum["gap"]["value"])
+            texts[f"verdict-{index}-stratum-{place}-interval"] = interval(stratum["gap"])
+            texts[f"verdict-{index}-stratum-{place}-outcome"] = _OUTCOMES[stratum["outcome"]]
     return texts
 
 

@@ -34,10 +34,11 @@ from evenhand.report.bias import picture_bias
 from evenhand.rows import Rows
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
-from evenhand.rules.events import AttributeKey, display_names
+from evenhand.rules.events import AttributeKey, Stratified, display_names
 from evenhand.rules.frontier import Frontier
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, thin_text
+from evenhand.rules.strata import places_of_new_rows, read_strata
 from evenhand.statistics.calibration import reliability
 from evenhand.statistics.intervals import check_confidence
 from evenhand.versions import versions
@@ -68,6 +69,7 @@ def summarize(
     title: str = "Fairness report",
     provenance: Mapping[str, Any] | None = None,
     random_state: int = 0,
+    strata: SensitiveFeatures | None = None,
 ) -> dict[str, Any]:
     """Return all that a report shows, as plain data that JSON can hold. The same input gives the same data.
 
@@ -105,13 +107,16 @@ def summarize(
         Where it comes from, shown as it is: for instance ``{"data": ..., "sha256": ..., "command": ...}``.
     random_state : int, default=0
         Which rows are drawn where there are too many to show.
+    strata : array, Series, frame or dict of columns, default=None
+        Each row's stratum, for a criterion with ``within``.
 
     Returns
     -------
     dict
         With these keys. An ESTIMATE is ``{"value", "lower", "upper"}``, its value None without rows. A STATE
         is ``{"accuracy": ESTIMATE or None, "outcome": "pass" | "fail" | "insufficient evidence", "verdicts":
-        [{"criterion", "attribute", "gap": ESTIMATE, "tolerance", "outcome", "shortage"}], "worst": the index
+        [{"criterion", "attribute", "gap": ESTIMATE, "tolerance", "outcome", "shortage", "strata": [{"stratum", "rows",
+        "gap": ESTIMATE, "outcome"}], "left_out": rows by stratum}], "worst": the index
         of the verdict that decides, "groups": [{"attribute", "group", "selection_rate", "true_positive_rate",
         "false_positive_rate", "accuracy": ESTIMATE or None}]}``.
 
@@ -168,6 +173,8 @@ def summarize(
     values = as_column(p_y, "p_y")
     is_score = bool(points) or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
     attributes = read_sensitive(sensitive_features, len(values), missing=missing)
+    inside = () if criterion is None else resolve(criterion).strata
+    inside = tuple(dict.fromkeys([*inside, *(points[0][1].strata if points else ())]))
     rows = Rows(
         positive=positive,
         classes=classes,
@@ -175,6 +182,7 @@ def summarize(
         groups={name: attribute.groups for name, attribute in attributes.items()},
         p_y=read_probabilities(p_y, "p_y", shape=(None,)) if is_score else np.empty(0),
         sample_weight=None if sample_weight is None else read_weights(sample_weight, len(values)),
+        strata=read_strata(strata, inside, len(values)),
     ).crossing(() if criterion is None else resolve(criterion).intersections)
     if points:
         warn_of_decisions(rows.p_y)
@@ -209,7 +217,8 @@ def summarize_rows(
     points = _points(rules)
     if points and criterion is None:
         criterion = points[0][1].criterion
-    rows = rows.crossing(() if criterion is None else criterion.intersections)
+    rows = _with_strata(rows, points[0][1] if points else None)
+    rows = rows if criterion is None else rows.for_criterion(criterion, judging=True)
     judge = functools.partial(audit_rows, rows, criterion=criterion, confidence=confidence, random_state=random_state)
     if points:
         first = points[0][1]
@@ -261,6 +270,15 @@ def _read_decisions(
     if y is not None:
         positive, classes = read_labels(y, pos_label)
     return positive, classes, None if scored else read_decided(y, p_y, threshold, pos_label)[1]
+
+
+def _with_strata(rows: Rows, rule: Rule | None) -> Rows:
+    """Return rows whose strata are those of a rule; raise at one that the rule has not seen, if it says so."""
+    for key in () if rule is None else rule.stratified:
+        assert rule is not None
+        places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], rows.strata[key.within])
+        rows = dataclasses.replace(rows, groups={**rows.groups, key: rule.groups[key]})
+    return rows
 
 
 def _with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, rule: Rule | None) -> Rows:
@@ -330,6 +348,7 @@ def _step(
             "to_negative": int((flipped & ~positive & (attribute.codes == code)).sum()),
         }
         for name, attribute in rows.attributes.items()
+        if not isinstance(name, Stratified)
         for code, text in enumerate(group_texts(attribute.groups))
     ]
     solution = rule.solution
@@ -455,6 +474,11 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
             "cell_rows": shortage.cell_rows,
             "cell_needed": shortage.cell_needed,
         },
+        "strata": [
+            {"stratum": text, "rows": each.rows, "gap": _estimate(each.gap), "outcome": each.outcome}
+            for text, each in zip(group_texts(each.stratum for each in verdict.strata), verdict.strata, strict=True)
+        ],
+        "left_out": dict(verdict.left_out),
     }
 
 
@@ -491,7 +515,7 @@ def _calibration(rows: Rows, confidence: float) -> list[dict[str, Any]]:
             )
             found.append({"model": f"P(label = {rows.classes[1]})", "group": text, **curve})
     for name, array in rows.p_group.items():
-        if name not in rows.attributes:
+        if name not in rows.attributes or isinstance(name, Stratified):
             continue
         if array.ndim == 3 and rows.positive is not None:
             model = f"P(label = {rows.classes[1]}, {shown[name]} = …)"

@@ -69,6 +69,7 @@ from evenhand.rules.paths import Paths
 from evenhand.rules.reserving import certifying_share, reserve_rows
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
+from evenhand.rules.strata import check_unstratified
 from evenhand.rules.system import System
 from evenhand.search import NoRule
 from evenhand.search.problem import conclude
@@ -133,6 +134,7 @@ def learn_with_confidence(
     True
     """
     check_unweighted(rows.sample_weight)
+    check_unstratified(options.criterion.strata, "confidence", "use safety, and read the audit's intervals")
     check_confidence(confidence)
     if share is None:
         share = certifying_share(options.criterion, rows, check_tolerance(tolerance))

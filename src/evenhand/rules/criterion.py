@@ -16,7 +16,7 @@ from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
 from evenhand.rules.constraints import Constraint
-from evenhand.rules.events import AttributeKey, Groups, Intersection, Kind, event_to_dict
+from evenhand.rules.events import AttributeKey, Groups, Intersection, Kind, Stratified, event_to_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,20 @@ class Criterion:
     def intersections(self) -> tuple[Intersection, ...]:
         """The crossed attributes that this criterion speaks of."""
         return (self.attribute,) if isinstance(self.attribute, Intersection) else ()
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """The columns within whose strata it compares groups."""
+        return ()
+
+    @property
+    def unstratified(self) -> Criterion:
+        """The same over all rows, whatever their strata."""
+        return self
+
+    def stratified(self, groups: Groups) -> tuple[Stratified, ...]:
+        """Return the attributes that are compared within strata, given the attributes that there are."""
+        return ()
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bounds, for attributes with these groups."""
@@ -124,6 +138,20 @@ class Composite(Criterion):
         """The crossed attributes that the parts speak of."""
         return tuple(dict.fromkeys(crossed for part in self.parts for crossed in part.intersections))
 
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """The columns within whose strata a part compares groups."""
+        return tuple(dict.fromkeys(column for part in self.parts for column in part.strata))
+
+    @property
+    def unstratified(self) -> Criterion:
+        """The same over all rows, whatever their strata."""
+        return Composite(parts=tuple(part.unstratified for part in self.parts))
+
+    def stratified(self, groups: Groups) -> tuple[Stratified, ...]:
+        """Return the attributes that a part compares within strata."""
+        return tuple(dict.fromkeys(key for part in self.parts for key in part.stratified(groups)))
+
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bounds of all parts; a bound that two parts share is kept once."""
         return tuple(dict.fromkeys(bound for part in self.parts for bound in part.constraints(groups)))
@@ -141,7 +169,7 @@ def check_groups(groups: Groups) -> None:
     if not isinstance(groups, Mapping):
         raise InputError(f"groups must be a dict such as {{'sex': ('F', 'M')}}; got {shown(groups)}.")
     for name, members in groups.items():
-        if not isinstance(name, str | Intersection) or not isinstance(members, tuple | list):
+        if not isinstance(name, AttributeKey) or not isinstance(members, tuple | list):
             raise InputError(f"groups of {shown(name)} must be a tuple such as ('F', 'M'); got {shown(members)}.")
         for member in members:
             check_label(member, f"Each group of {name!r}")

@@ -6,13 +6,15 @@ among the rows of one label. Precision, the negative predictive value and accura
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from evenhand.arguments import check_label, is_whole, shown
 from evenhand.errors import InputError
 
+# A rate is counted on at least so many rows.
+FEWEST_ROWS = 2
 Kind = Literal["selection", "precision", "npv", "accuracy"]
 
 
@@ -79,7 +81,44 @@ class Intersection:
         return f"Intersection({', '.join(map(repr, self.attributes))})"
 
 
-AttributeKey = str | Intersection
+@dataclass(frozen=True)
+class Stratified:
+    """An attribute inside each stratum of a column: its groups are the pairs (stratum, group) that are compared.
+
+    A row's stratum is known when it is decided. So p(s, a | x) is p(a | x) in the row's own stratum, and 0 in others.
+
+    Attributes
+    ----------
+    attribute : str or Intersection
+        Whose groups are compared.
+    within : str
+        The column of the strata.
+    thin : int or None
+        A stratum in which fewer rows than this are in a cell that is compared is left to the model's own decisions, and
+        so is a row whose stratum is unknown or new. None raises.
+    """
+
+    attribute: str | Intersection
+    within: str
+    thin: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The text that shows the attribute and its strata."""
+        return f"{self.attribute} within {self.within}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+AttributeKey = str | Intersection | Stratified
+
+
+def base_of(key: AttributeKey) -> str | Intersection:
+    """Return the attribute whose groups are compared, within strata or not."""
+    return key.attribute if isinstance(key, Stratified) else key
+
+
 Groups = Mapping[AttributeKey, tuple[Hashable, ...]]
 
 
@@ -99,9 +138,9 @@ def display_names(attributes: Iterable[AttributeKey]) -> dict[AttributeKey, str]
     shown: dict[AttributeKey, str] = {key: key for key in keys if isinstance(key, str)}
     for key in keys:
         if not isinstance(key, str):
-            text = key.name
+            text, more = key.name, f" (thin={key.thin})" if isinstance(key, Stratified) else " (crossed)"
             while text in shown.values():
-                text += " (crossed)"
+                text += more
             shown[key] = text
     return {key: shown[key] for key in keys}
 
@@ -129,7 +168,9 @@ class Event:
     kind: Kind = "selection"
 
     def __str__(self) -> str:
-        return self.text(f"{self.attribute}={self.group}")
+        return self.text(
+            "" if self.attribute is None else _inside(self.attribute, self.group, str(self.attribute), str)
+        )
 
     def text(self, inside: str) -> str:
         """Return the event in words, given those for its group."""
@@ -146,8 +187,10 @@ class Event:
             )
         if self.kind != "selection" and self.label is not None:
             raise InputError(f"{self.kind} counts rows of both labels: leave label=None.")
-        if not isinstance(self.attribute, str | Intersection | None):
+        if not isinstance(self.attribute, AttributeKey | None):
             raise InputError(f"attribute must be a name, an Intersection or None; got {shown(self.attribute)}.")
+        if isinstance(self.attribute, Stratified) and not (isinstance(self.group, tuple) and len(self.group) == 2):
+            raise InputError(f"A group within a stratum is a pair (stratum, group); got {shown(self.group)}.")
         if self.attribute is not None:
             check_label(self.group, "The group of an event")
 
@@ -157,9 +200,25 @@ class Event:
         return self.label is not None or self.kind != "selection"
 
     @property
+    def stratum(self) -> tuple[str, Hashable] | None:
+        """The column and the value of the stratum that it is inside of; None where it is of all rows."""
+        if not isinstance(self.attribute, Stratified):
+            return None
+        assert isinstance(self.group, tuple)
+        return self.attribute.within, self.group[0]
+
+    @property
     def by_label(self) -> tuple[Event, Event]:
         """The rows of each label in this group, whose decisions are counted."""
         return Event(self.attribute, self.group, 0), Event(self.attribute, self.group, 1)
+
+
+def _inside(attribute: AttributeKey, group: Hashable, text: str, spell: Callable[[Any], str]) -> str:
+    """Return a group in words, and the stratum that it is inside of."""
+    if not isinstance(attribute, Stratified):
+        return f"{text}={spell(group)}"
+    assert isinstance(group, tuple)
+    return f"{attribute.attribute}={spell(group[1])}, {attribute.within}={spell(group[0])}"
 
 
 def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
@@ -167,9 +226,11 @@ def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
     shown = display_names(groups)
     inside = {}
     for name, members in groups.items():
-        alike = len({str(group) for group in members}) < len(members)
+        pairs = isinstance(name, Stratified)
+        texts = {tuple(map(str, g)) if pairs and isinstance(g, tuple) else str(g) for g in members}
+        alike = len(texts) < len(members)
         for group in members:
-            inside[name, group] = f"{shown[name]}={group!r}" if alike else f"{shown[name]}={group}"
+            inside[name, group] = _inside(name, group, shown[name], repr if alike else str)
     return {e: str(e) if e.attribute is None else e.text(inside[e.attribute, e.group]) for e in events}
 
 

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.events import Event
+from evenhand.rules.events import FEWEST_ROWS, Event
 from evenhand.rules.scores import Costs
 
 EvidenceName = Literal["labels", "model", "both"]
-FEWEST_ROWS = 2
 
 
 @dataclass(frozen=True, eq=False)

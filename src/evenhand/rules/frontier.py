@@ -133,6 +133,7 @@ def frontier(
     groups: Any = None,
     priors: Any = None,
     missing: Missing = "raise",
+    strata: SensitiveFeatures | None = None,
     random_state: Seed = None,
 ) -> Frontier:
     """Return the best rule at each tolerance, all from one search.
@@ -173,6 +174,7 @@ def frontier(
         groups=groups,
         missing=missing,
         counted=options.counts,
+        strata=strata,
     )
     return frontier_of(rows, options, tolerances)
 

@@ -11,12 +11,14 @@ import numpy as np
 from evenhand.errors import EvenhandWarning, InfeasibleError
 from evenhand.rows import Rows
 from evenhand.rules.criteria import check_tolerance
+from evenhand.rules.joining import in_each_stratum, join, no_rule
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import thin_text
 from evenhand.rules.setting import Options, Setting, pairs
 from evenhand.search import Dual, NoRule, Problem
 from evenhand.search.closest import loosening, nearest_miss
 from evenhand.search.problem import FEASIBILITY_SLACK, conclude
+from evenhand.text import printable
 
 
 def best_rule(rows: Rows, options: Options, tolerance: float) -> Rule:
@@ -32,10 +34,18 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
     """Return what :func:`best_rule` does; ``found`` is what a search has found for the tolerance already."""
     if setting.options.safety == 0.0:
         return found or _only_answer(setting, tolerance)
+    if setting.strata:
+        warn_of_thin_cells(setting, tolerance)
+        return join(setting, in_each_stratum(setting, lambda part: _with_safety(part, tolerance)), tolerance)
     if {"precision", "npv"} & setting.options.criterion.kinds:
         plain = _only_answer(_without(setting), tolerance)
         setting, found = dataclasses.replace(setting, reference=setting.decide(plain.z)), None
     warn_of_thin_cells(setting, tolerance)
+    return _with_safety(setting, tolerance, found)
+
+
+def _with_safety(setting: Setting, tolerance: float, found: Rule | None = None) -> Rule:
+    """Return the model's own decisions where they meet the bounds, else the best rule within the bounds drawn in."""
     unchanged = left_alone(setting, tolerance)
     if unchanged is not None:
         return unchanged
@@ -66,10 +76,12 @@ def _without(setting: Setting) -> Setting:
 
 def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
     """Return a rule that meets the bounds as they were asked for; it says so, and so does a warning."""
+    stratum = setting.system.events[0].stratum
+    where = "" if stratum is None else f"Within {stratum[0]}={printable(stratum[1])}: "
     warnings.warn(
-        f"No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on these"
-        " rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or use"
-        " more rows.",
+        f"{where}No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on"
+        " these rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or"
+        " use more rows.",
         EvenhandWarning,
         stacklevel=4,
     )
@@ -89,6 +101,8 @@ def warn_of_thin_cells(setting: Setting, tolerance: float) -> None:
 
 
 def _only_answer(setting: Setting, tolerance: float) -> Rule:
+    if setting.strata:
+        return join(setting, in_each_stratum(setting, lambda part: _only_answer(part, tolerance)), tolerance)
     ((_, answer),) = answer_ladder(setting, [tolerance], strict=True)
     assert isinstance(answer, Rule)
     return answer
@@ -100,6 +114,13 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
     ``strict`` raises there.
     """
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
+    if setting.strata:
+        inside = zip(*(answer_ladder(part, ladder, strict=strict) for part in setting.strata), strict=True)
+        by_step = [[answer for _, answer in answers] for answers in inside]
+        return [
+            (tolerance, no_rule(answers) or join(setting, [a for a in answers if isinstance(a, Rule)], tolerance))
+            for tolerance, answers in zip(ladder, by_step, strict=True)
+        ]
     problem = setting.problem(ladder)
     solver = setting.options.solver
     results = solver.solve(problem, random_state=setting.options.random_state)
@@ -153,8 +174,9 @@ def _infeasible(
     extra, exact = found
     smallest = tolerance + extra
     claim = "the smallest that some rule of this family meets is" if exact else "a rule exists at"
+    lots = " A mixture of rules that draws lots may meet it: learn_rule(..., randomize=True)."
     return InfeasibleError(
-        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}. A mixture"
-        " of rules that draws lots may meet it: learn_rule(..., randomize=True).",
+        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}."
+        f"{'' if setting.options.criterion.strata else lots}",
         smallest_tolerance=smallest,
     )

@@ -19,6 +19,7 @@ from evenhand.rules.mixture import Mixture, best_mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
+from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 
@@ -41,6 +42,7 @@ def learn_rule(
     groups: Any = None,
     priors: Any = None,
     missing: Missing = "raise",
+    strata: SensitiveFeatures | None = None,
     random_state: Seed = None,
 ) -> Rule | Mixture:
     """Learn the most accurate decision rule that meets a fairness criterion.
@@ -93,6 +95,9 @@ def learn_rule(
         P(A = g) or P(Y = y, A = g) of the training set; ``None`` counts them on these rows.
     missing : {"raise", "ignore"}, default="raise"
         Whether rows of unknown group are an error, or count for accuracy and for no group's rate.
+    strata : array, Series, frame or dict of columns, default=None
+        Each row's stratum, for a criterion with ``within``: a column of that name, or one without a name. The rule
+        needs it again, as ``rule.decide(p_y, p_group, strata=...)``.
     random_state : int or None, default=None
         For searches that draw, and for the split that ``confidence`` makes.
 
@@ -126,6 +131,8 @@ def learn_rule(
     tolerance = check_tolerance(tolerance)
     if check_flag(randomize, "randomize") and (confidence is not None or search != "certified"):
         raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
+    if randomize:
+        check_unstratified(options.criterion.strata, "randomize=True", "learn a rule without lots")
     if confidence is not None:
         if y is None or sensitive_features is None:
             raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")
@@ -141,6 +148,7 @@ def learn_rule(
         groups=groups,
         missing=missing,
         counted=options.counts,
+        strata=strata,
     )
     if randomize:
         return best_mixture(rows, options, tolerance)

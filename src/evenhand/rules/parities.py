@@ -2,21 +2,81 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from evenhand.arguments import is_number, shown
+from evenhand.arguments import is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criterion import Criterion, check_several
-from evenhand.rules.events import Event, Groups, Kind, event_names
+from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Groups, Kind, Stratified, event_names
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Parity(Criterion):
+class _Comparison(Criterion):
+    """Groups are compared with each other: over all rows, or within each stratum of a column."""
+
+    within: str | None = None
+    thin: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.within is not None and not (isinstance(self.within, str) and self.within):
+            raise InputError(f"within must be the name of a column of strata, or None; got {shown(self.within)}.")
+        if self.thin is not None and not (is_whole(self.thin) and self.thin >= FEWEST_ROWS):
+            raise InputError(
+                f"thin must be a whole number of rows, {FEWEST_ROWS} or more, or None; got {shown(self.thin)}."
+            )
+        if self.thin is not None and self.within is None:
+            raise InputError("thin is for strata with few rows: name their column, with within='occupation'.")
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """The column within whose strata groups are compared."""
+        return () if self.within is None else (self.within,)
+
+    @property
+    def unstratified(self) -> Criterion:
+        """The same over all rows, whatever their strata."""
+        return self if self.within is None else dataclasses.replace(self, within=None, thin=None)
+
+    def stratified(self, groups: Groups) -> tuple[Stratified, ...]:
+        """Return the attributes that are compared within strata."""
+        return () if self.within is None else tuple(self._inside(name) for name in self._attributes(groups))
+
+    def _inside(self, attribute: AttributeKey) -> Stratified:
+        assert self.within is not None
+        assert not isinstance(attribute, Stratified)
+        return Stratified(attribute, self.within, self.thin)
+
+    def _compared(self, groups: Groups) -> Iterator[tuple[AttributeKey, tuple[Hashable, ...]]]:
+        """Yield each attribute with groups that are compared with each other: all of them, or those of a stratum."""
+        for attribute in self._attributes(groups):
+            check_several(attribute, groups)
+            if self.within is None:
+                yield attribute, tuple(groups[attribute])
+                continue
+            key = self._inside(attribute)
+            if key not in groups:
+                raise InputError(
+                    f"The criterion compares groups within {self.within!r}, and each row's stratum is not known:"
+                    f" pass strata, such as strata={{{self.within!r}: column}}."
+                )
+            strata: dict[Hashable, list[Hashable]] = {}
+            for pair in groups[key]:
+                assert isinstance(pair, tuple)
+                strata.setdefault(pair[0], []).append(pair)
+            for pairs in strata.values():
+                yield key, tuple(pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parity(_Comparison):
     """The rates of every two groups differ by at most the tolerance, within each of the labels."""
 
     labels: ClassVar[tuple[int | None, ...]] = ()
@@ -28,12 +88,11 @@ class _Parity(Criterion):
         return frozenset([self.kind])
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
-        """Return one bound for each label and each pair of groups."""
+        """Return one bound for each label and each pair of groups, in each stratum."""
         found = []
-        for attribute in self._attributes(groups):
-            check_several(attribute, groups)
+        for attribute, compared in self._compared(groups):
             for label in self.labels:
-                members = (Event(attribute, group, label, self.kind) for group in groups[attribute])
+                members = (Event(attribute, group, label, self.kind) for group in compared)
                 names, word = event_names(members, groups), "rate" if self.kind == "selection" else self.kind
                 for first, second in itertools.combinations(names, 2):
                     name = f"{word}({names[first]}) - {word}({names[second]})"
@@ -51,6 +110,15 @@ class DemographicParity(_Parity):
         The attribute; ``None`` means each attribute that the data has.
     tolerance : float or None, default=None
         The largest allowed difference; ``None`` takes the one given to the fit.
+    within : str or None, default=None
+        A column of strata, such as ``"occupation"``: groups are compared inside each stratum, and not between strata
+        (conditional demographic parity). A row's stratum must be known when it is decided. Where the column comes from:
+        ``strata=`` in :func:`evenhand.learn_rule`, :func:`evenhand.frontier`, :func:`evenhand.audit` and the methods of
+        a rule; in :class:`evenhand.FairClassifier` it is the column of X with this name.
+    thin : int or None, default=None
+        A stratum in which fewer rows than this are in a cell that is compared (a group, or a group and a label) is left
+        to the model's own decisions, with a warning that names it. So are rows whose stratum is unknown, or was not
+        there when the rule was learnt. ``None`` raises where a cell has fewer than two rows, and at a new stratum.
 
     Examples
     --------
@@ -58,6 +126,8 @@ class DemographicParity(_Parity):
     >>> criterion = eh.DemographicParity(attribute="sex") & eh.SelectionBudget(upper=0.2)
     >>> [c.name for c in criterion.constraints({"sex": ("F", "M")})]
     ['rate(sex=F) - rate(sex=M)', 'rate(everyone)']
+    >>> eh.DemographicParity(within="occupation").strata
+    ('occupation',)
     """
 
     labels: ClassVar[tuple[int | None, ...]] = (None,)
@@ -89,7 +159,7 @@ class EqualizedOdds(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyParity(_Parity):
-    """The share of right decisions of every two groups differ by at most the tolerance."""
+    """The share of right decisions of every two groups differ by at most the tolerance. See DemographicParity."""
 
     labels: ClassVar[tuple[int | None, ...]] = (None,)
     kind: ClassVar[Kind] = "accuracy"
@@ -97,14 +167,14 @@ class AccuracyParity(_Parity):
 
 
 @dataclass(frozen=True)
-class SelectionRatio(Criterion):
+class SelectionRatio(_Comparison):
     """The smallest group's selection rate over the largest is at least ``ratio`` (0.8: the four-fifths rule).
 
     Parameters
     ----------
     ratio : float
         Between 0 and 1.
-    attribute, tolerance
+    attribute, tolerance, within, thin
         As in DemographicParity; here the tolerance is how much ``rate_a - ratio * rate_b`` may fall below
         zero, and is 0 unless given.
     """
@@ -117,12 +187,11 @@ class SelectionRatio(Criterion):
             raise InputError(f"SelectionRatio needs a ratio in (0, 1]; got {shown(self.ratio)}.")
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
-        """Return one bound for each ordered pair of groups."""
+        """Return one bound for each ordered pair of groups, in each stratum."""
         slack = 0.0 if self.tolerance is None else self.tolerance
         found = []
-        for attribute in self._attributes(groups):
-            check_several(attribute, groups)
-            names = event_names((Event(attribute, group) for group in groups[attribute]), groups)
+        for attribute, compared in self._compared(groups):
+            names = event_names((Event(attribute, group) for group in compared), groups)
             for first, second in itertools.permutations(names, 2):
                 name = f"rate({names[first]}) - {self.ratio:g} rate({names[second]})"
                 terms = ((first, 1.0), (second, -float(self.ratio)))

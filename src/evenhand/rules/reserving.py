@@ -13,8 +13,7 @@ from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
 from evenhand.rules.certify import claims, even_quantiles, has_paths, may_overlap
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import Event
-from evenhand.rules.evidence import FEWEST_ROWS
+from evenhand.rules.events import FEWEST_ROWS, Event
 from evenhand.rules.system import System, write_out
 from evenhand.statistics.sampling import stratified_share
 
@@ -31,7 +30,7 @@ COMFORTABLE_PART = 0.75
 
 def certifying_share(criterion: Criterion, rows: Rows, tolerance: float) -> float:
     """Return the share of the rows that certify where the probabilities are given."""
-    rows = rows.crossing(criterion.intersections)
+    rows = rows.for_criterion(criterion)
     system = write_out(criterion, rows.groups)
     if not has_paths(system, claims(system, tolerance)):
         return CERTIFYING_SHARE_OF_LADDERS
@@ -58,7 +57,7 @@ def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, s
     share : float
         The share of the rows to reserve.
     """
-    rows = rows.crossing(criterion.intersections)
+    rows = rows.for_criterion(criterion)
     inside, stratum = _strata(criterion, rows)
     reserved = stratified_share([stratum], share, rng)
     _check_parts(inside, reserved)
@@ -81,7 +80,7 @@ def reserve_enough(
     tolerance, confidence : float
         What is to be certified.
     """
-    rows = rows.crossing(criterion.intersections)
+    rows = rows.for_criterion(criterion)
     inside, stratum = _strata(criterion, rows)
     available = stratified_share([stratum], LARGEST_SHARE_WITH_MODELS, rng)
     system = write_out(criterion, rows.groups)

@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, GroupProbabilities, as_float_array, read_probabilities
+from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, as_float_array, read_probabilities
 from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
-from evenhand.rules.events import AttributeKey, Event, Groups
+from evenhand.rules.events import AttributeKey, Event, Groups, Stratified, base_of
+from evenhand.rules.rule_strata import ROWS_AT_ONCE, parts_with_strata, rule_of_stratum, terms_inside, with_strata
 from evenhand.rules.sql import to_sql
 from evenhand.rules.system import shares_of, write_out
 from evenhand.search.kernels.margin import linear_margin
@@ -66,7 +67,7 @@ class Receipt:
     margin : float
         What speaks for a positive decision before fairness: 2 p - 1 without costs.
     terms : dict
-        What each constraint adds to the margin: -z_k g_k(x).
+        What each constraint adds to the margin: -z_k g_k(x); within strata, those of the row's own.
     fair_margin : float
         Their sum; the decision is positive iff it is above 0.
     bias_scores : tuple of float
@@ -109,11 +110,12 @@ class Rule:
     ----------
     groups : dict of tuples
         The groups of each attribute, in the order of the probability columns. The key is the attribute's name, or the
-        :class:`~evenhand.Intersection` of a crossed one.
+        :class:`~evenhand.Intersection` of a crossed one. An attribute that is compared within strata has two entries:
+        its groups, and the pairs (stratum, group) that are compared.
     events : tuple of Event
         The events whose rates the rule's constraints compare.
     priors : tuple of float
-        P(e) for each event.
+        P(e) for each event; within a stratum, the share of its rows.
     terms : tuple of Term
         The contrasts between events, each with its weight z.
     classes : tuple
@@ -187,6 +189,8 @@ class Rule:
         ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute.
         """
         criterion = resolve(criterion)
+        if criterion.strata:
+            raise InputError("A rule for strata is learnt; by hand, make one rule for each stratum, without within=.")
         members = scores.group_members(groups, criterion.intersections)
         system = write_out(criterion, members)
         shares = event_priors(priors, system.events, members)
@@ -230,7 +234,21 @@ class Rule:
     @property
     def attributes(self) -> tuple[AttributeKey, ...]:
         """The attributes whose probabilities the rule needs: names, and an Intersection for each crossed one."""
+        return tuple(dict.fromkeys(map(base_of, self._compared)))
+
+    @property
+    def strata(self) -> tuple[str, ...]:
+        """The columns of strata that the rule needs, besides probabilities."""
+        return tuple(dict.fromkeys(key.within for key in self.stratified))
+
+    @property
+    def _compared(self) -> tuple[AttributeKey, ...]:
         return tuple(dict.fromkeys(event.attribute for event in self.events if event.attribute is not None))
+
+    @property
+    def stratified(self) -> tuple[Stratified, ...]:
+        """The attributes that are compared within strata."""
+        return tuple(key for key in self._compared if isinstance(key, Stratified))
 
     @property
     def solution_(self) -> Solution:
@@ -244,14 +262,16 @@ class Rule:
 
         ``joint`` says whether an attribute's columns are p(Y, A | x) or p(A | x); the default is what is needed.
         Every coefficient is raised by 2^-44 of its size. A row on the boundary is therefore decided negatively whatever
-        the rounding of the sum, in every language that evaluates it; with z = 0 nothing changes.
+        the rounding of the sum, in every language that evaluates it; with z = 0 nothing changes. A rule with strata has
+        a column for each stratum and group, of p(A | x) in the row's stratum and 0 elsewhere; :meth:`for_stratum` gives
+        the rule of one stratum, over the groups' columns.
         """
         if not isinstance(joint, bool | np.bool_ | Mapping | None):
             raise InputError(f"joint must be True, False, None or a dict of these by attribute; got {shown(joint)}.")
         false_positive, false_negative = self.costs
         intercept = -false_positive
         columns: dict[AttributeKey, FloatArray] = {}
-        for name in self.attributes:
+        for name in self._compared:
             is_joint = joint.get(name) if isinstance(joint, Mapping) else joint
             shape = (
                 (2, len(self.groups[name]))
@@ -268,7 +288,23 @@ class Rule:
             array.reshape(-1)[scores.event_columns(event, self.groups, joint=array.ndim == 2)] += amount
         return LinearForm(float(intercept), false_negative + false_positive, columns)
 
-    def decision_function(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
+    def for_stratum(self, strata: Any) -> Rule:
+        """Return the rule of one stratum: over the groups' probabilities alone, as any rule without strata.
+
+        Parameters
+        ----------
+        strata : label, or dict of labels by column
+            The stratum; a dict where the rule has several columns of strata.
+        """
+        return rule_of_stratum(self, strata)
+
+    def decision_function(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        strata: SensitiveFeatures | None = None,
+    ) -> FloatArray:
         """Return the fair margin of each row: the decision is positive iff it is above 0.
 
         Parameters
@@ -277,8 +313,14 @@ class Rule:
             P(Y = positive | x).
         p_group : array of shape (n, G) or (n, 2, G), or dict of such by attribute
             p(A | x), or p(Y, A | x) with axis 1 = (negative, positive).
+        strata : array, Series, frame or dict of columns, default=None
+            Each row's stratum, for a rule whose criterion has ``within``.
         """
         p = as_float_array(p_y, "p_y")
+        if strata is not None and self.strata and p.ndim == 1 and len(p) > ROWS_AT_ONCE:
+            parts = parts_with_strata(self, p, p_group, strata)
+            return np.concatenate([self.decision_function(p[some], part) for some, part in parts])
+        p_group = with_strata(self, p, p_group, strata)
         groups = self._needed_groups()
         columns = _plain_columns(p_group, groups, len(p)) if p.ndim == 1 else None
         if columns is None:
@@ -304,7 +346,8 @@ class Rule:
             for position, (name, array) in enumerate(attributes):
                 flat = scores.flat(array[start:stop])
                 weights = form.columns[name].reshape(-1) if name in form.columns else np.zeros(1)
-                worst = linear_margin(intercept, slope, source, flat, weights, position == 0, out[start:stop])
+                inside = isinstance(name, Stratified)
+                worst = linear_margin(intercept, slope, source, flat, weights, position == 0, inside, out[start:stop])
                 bad = worst if bad < 0 else bad
                 source, intercept, slope = out[start:stop], 0.0, 1.0
             return bad if bad < 0 else bad + start
@@ -316,31 +359,51 @@ class Rule:
             found = list(pool.map(lambda start: part(start, min(start + ROWS_A_THREAD, len(p))), starts))
         return next((bad for bad in found if bad >= 0), -1)
 
-    def decide(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> NDArray[Any]:
+    def decide(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        strata: SensitiveFeatures | None = None,
+    ) -> NDArray[Any]:
         """Return the decision of each row, as a label. See :meth:`decision_function` for the parameters."""
-        positive = self.decision_function(p_y, p_group) > 0.0
+        positive = self.decision_function(p_y, p_group, strata=strata) > 0.0
         if self.classes == (0, 1) and all(type(label) is int for label in self.classes):
             return positive.astype(np.int64)
         return class_array(self.classes)[positive.astype(np.intp)]
 
-    def bias_scores(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
+    def bias_scores(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        strata: SensitiveFeatures | None = None,
+    ) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K). See :meth:`decision_function`."""
-        margins, contrasts = self._margin_and_contrasts(p_y, p_group)
+        margins, contrasts = self._margin_and_contrasts(p_y, with_strata(self, p_y, p_group, strata))
         return scores.bias_scores(margins, contrasts)
 
-    def explain(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> list[Receipt]:
+    def explain(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        strata: SensitiveFeatures | None = None,
+    ) -> list[Receipt]:
         """Return a receipt for each row: what spoke for which decision. See :meth:`decision_function`."""
+        p_group = with_strata(self, p_y, p_group, strata)
         margins, contrasts = self._margin_and_contrasts(p_y, p_group)
         fair = self.decision_function(p_y, p_group)
         bias = scores.bias_scores(margins, contrasts)
         amounts = -contrasts * self.z
         slope = sum(self.costs)
+        spoken = (contrasts != 0.0) | ~terms_inside(self)
         probabilities = read_probabilities(p_y, "p_y")
         return [
             Receipt(
                 probability=float(probabilities[i]),
                 margin=float(margins[i]),
-                terms={term.name: float(amount) for term, amount in zip(self.terms, amounts[i], strict=True)},
+                terms={self.terms[k].name: float(amounts[i, k]) for k in np.flatnonzero(spoken[i])},
                 fair_margin=float(fair[i]),
                 bias_scores=tuple(map(float, bias[i])),
                 base_decision=self.classes[int(margins[i] > 0.0)],
@@ -361,7 +424,13 @@ class Rule:
         return rule_json.read(text, Rule, Term)
 
     def to_sql(
-        self, *, p_y: str, p_group: GroupProbabilities | None, dialect: str = "ansi", output: Any = "decision"
+        self,
+        *,
+        p_y: str,
+        p_group: GroupProbabilities | None,
+        dialect: str = "ansi",
+        output: Any = "decision",
+        strata: Mapping[str, str] | None = None,
     ) -> str:
         """Return the rule as one SQL expression over the columns that hold the probabilities.
 
@@ -378,6 +447,8 @@ class Rule:
             The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
             probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
             the columns as they are.
+        strata : dict of str, default=None
+            The table's column for each column of strata; ``None`` has their own names.
 
         Examples
         --------
@@ -388,7 +459,7 @@ class Rule:
 
         The last digits are those of :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
         """
-        return to_sql(self, p_y=p_y, p_group=p_group, dialect=dialect, output=output)
+        return to_sql(self, p_y=p_y, p_group=p_group, dialect=dialect, output=output, strata=strata)
 
     def _margin_and_contrasts(
         self, p_y: ArrayLike, p_group: GroupProbabilities | None
@@ -400,7 +471,7 @@ class Rule:
         return scores.margin(p, self.costs), scores.contrasts(posteriors / np.array(self.priors), matrix)
 
     def _needed_groups(self) -> Groups:
-        return {name: self.groups[name] for name in self.attributes}
+        return {name: self.groups[name] for name in self._compared}
 
     def read_columns(self, p_y: ArrayLike, p_group: GroupProbabilities | None) -> dict[AttributeKey, FloatArray]:
         """Return the groups' probabilities of each row by attribute, checked, in the order of the rule's groups."""
@@ -409,7 +480,7 @@ class Rule:
         if not groups:
             return {}
         if p_group is None:
-            raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(groups)!r}.")
+            raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(self.attributes)!r}.")
         return scores.read_group_probabilities(p_group, groups, len(p), known=self.groups)
 
 

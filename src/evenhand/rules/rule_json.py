@@ -12,17 +12,18 @@ import numpy as np
 
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.rules import criteria
-from evenhand.rules.events import AttributeKey, Event, Intersection, display_names
+from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Intersection, Stratified, base_of, display_names
 from evenhand.search.problem import Solution, Status
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule, Term
 
 FORMAT = "evenhand-rule"
-VERSION = 3
+VERSION = 4
 LARGEST = 1_000_000
 # Version 2 has "crossed": what each crossed attribute is made of. Version 3 has the bounds that a solution was asked
-# for and was learnt within. A rule is written as the first version that can hold it.
+# for and was learnt within. Version 4 has "within": which attributes are compared within which strata. A rule is
+# written as the first version that can hold it.
 _FIELDS = {
     "format",
     "version",
@@ -49,14 +50,20 @@ def write(rule: Rule) -> str:
     """Return the rule as JSON text."""
     shown = display_names(rule.groups)
     crossed = {text: list(name.attributes) for name, text in shown.items() if isinstance(name, Intersection)}
+    within = {
+        text: {"attribute": shown[name.attribute], "column": name.within, "thin": name.thin}
+        for name, text in shown.items()
+        if isinstance(name, Stratified)
+    }
     data = {
         "format": FORMAT,
-        "version": 3 if rule.solution is not None and rule.solution.used is not None else 2 if crossed else 1,
+        "version": 4 if within else _version(rule, crossed=bool(crossed)),
         "decision": _DECISION,
         "labels": {"negative": _encode(rule.classes[0]), "positive": _encode(rule.classes[1])},
         "costs": {"false_positive": rule.costs[0], "false_negative": rule.costs[1]},
         "groups": {shown[name]: [_encode(group) for group in members] for name, members in rule.groups.items()},
         **({"crossed": crossed} if crossed else {}),
+        **({"within": within} if within else {}),
         "events": [
             {
                 "attribute": None if event.attribute is None else shown[event.attribute],
@@ -74,6 +81,10 @@ def write(rule: Rule) -> str:
         "solution": None if rule.solution is None else solution_to_dict(rule.solution),
     }
     return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _version(rule: Rule, *, crossed: bool) -> int:
+    return 3 if rule.solution is not None and rule.solution.used is not None else 2 if crossed else 1
 
 
 def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
@@ -113,7 +124,8 @@ def load(text: str) -> Mapping[str, Any]:
 
 
 def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]) -> Rule:
-    if stray := sorted(data.keys() - _FIELDS - ({"crossed"} if data["version"] > 1 else set())):
+    later = {"crossed", "within"} if data["version"] > 3 else {"crossed"} if data["version"] > 1 else set()
+    if stray := sorted(data.keys() - _FIELDS - later):
         raise RuleFormatError(f"The rule has the unknown field {stray[0]!r}.")
     if absent := sorted(_FIELDS - data.keys()):
         raise RuleFormatError(f"The rule lacks the field {absent[0]!r}.")
@@ -259,9 +271,34 @@ def _keys(data: Mapping[str, Any], criterion: criteria.Criterion | None) -> dict
     else:
         crossed = {} if criterion is None else {key.name: key for key in criterion.intersections}
     keys: dict[str, AttributeKey] = {text: crossed.get(text, text) for text in data["groups"]}
+    keys |= _stratified_keys(data, keys)
+    inside = {key.within for key in keys.values() if isinstance(key, Stratified)}
+    if criterion is not None and inside != set(criterion.strata):
+        raise RuleFormatError("The rule contradicts itself: its strata are not those of its criterion.")
     if len(set(keys.values())) != len(keys):
         raise RuleFormatError("The rule names a crossed attribute twice.")
     return keys
+
+
+def _stratified_keys(data: Mapping[str, Any], keys: Mapping[str, AttributeKey]) -> dict[str, AttributeKey]:
+    """Return the attributes that are compared within strata, by the texts of a rule."""
+    listed = data.get("within", {})
+    if not isinstance(listed, Mapping) or not all(isinstance(entry, Mapping) for entry in listed.values()):
+        raise RuleFormatError("The rule's 'within' must be an object of objects.")
+    found: dict[str, AttributeKey] = {}
+    for text, entry in listed.items():
+        column, thin, base = entry["column"], entry["thin"], entry["attribute"]
+        if text not in keys or base not in keys or base in listed or not isinstance(column, str):
+            raise RuleFormatError(f"The rule's {text!r} is not an attribute within strata.")
+        if thin is not None and not (type(thin) is int and thin >= FEWEST_ROWS):
+            raise RuleFormatError(f"The rule's 'thin' must be a whole number of rows or null; got {thin!r}.")
+        found[text] = Stratified(base_of(keys[base]), column, thin)
+        members = data["groups"][base]
+        for pair in data["groups"][text]:
+            parts = pair.get("tuple") if isinstance(pair, Mapping) else None
+            if not isinstance(parts, list) or len(parts) != 2 or parts[1] not in members:
+                raise RuleFormatError(f"The groups of {text!r} must be pairs of a stratum and a group of {base!r}.")
+    return found
 
 
 def _key(value: Any, keys: Mapping[str, AttributeKey]) -> AttributeKey | None:

@@ -6,9 +6,10 @@ it leaves: a tolerance t becomes max(t - s * error, t / 2). Room beyond that is 
 
 The standard error of a combination ``sum_e c_e rate_e`` is the root of ``sum_e c_e^2 r_e (1 - r_e) / n_e``. A rule is
 not known before it is learnt, and its groups' rates are close to each other where it is fair. So r_e is the rate of the
-model's own decisions over all groups with the event's label; for a bound on one rate alone it is the bound. n_e
-is the number of rows in the event, and with weights Kish's effective number. A floor on precision may move the groups'
-rates far from the model's own: there they are those of the best rule within the bounds as they were asked for.
+model's own decisions over all groups with the event's label, in its stratum; for a bound on one rate alone it is the
+bound. n_e is the number of rows in the event, and with weights Kish's effective number. A floor on precision may move
+the groups' rates far from the model's own: there they are those of the best rule within the bounds as they were asked
+for.
 """
 
 from __future__ import annotations
@@ -121,9 +122,9 @@ class Safety:
         rates = chosen @ shares
         if not pooled:
             return cls(system, errors, (rates * counts + 1.0) / (counts + 2.0), counts)
-        labels = np.array([-1 if event.label is None else event.label for event in system.events])
-        for label in np.unique(labels):
-            like = labels == label
+        kinds = [(event.label, event.stratum) for event in system.events]
+        for kind in dict.fromkeys(kinds):
+            like = np.array([other == kind for other in kinds])
             mean, n = float(np.average(rates[like], weights=priors[like])), float(counts[like].sum())
             rates[like] = (mean * n + 1.0) / (n + 2.0)
         return cls(system, errors, rates, counts)

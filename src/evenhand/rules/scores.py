@@ -23,7 +23,7 @@ from evenhand.inputs import (
     read_members,
     read_probabilities,
 )
-from evenhand.rules.events import AttributeKey, Event, Groups, Intersection
+from evenhand.rules.events import AttributeKey, Event, Groups, Intersection, Stratified
 
 SUM_SLACK = 1e-3
 SMALLEST_COST, LARGEST_COST = 1e-100, 1e100
@@ -101,13 +101,14 @@ def read_group_probabilities(
     for name, members in groups.items():
         if name not in given:
             raise InputError(f"{what} has no probabilities for the attribute {name!r}; it has {list(given)!r}.")
-        found[name] = _read_one_attribute(given[name], members, n_rows, f"{what} of {name!r}")
+        within = isinstance(name, Stratified)
+        found[name] = _read_one_attribute(given[name], members, n_rows, f"{what} of {name!r}", may_be_none=within)
     return found
 
 
 def attribute_key(key: object) -> AttributeKey:
     """Return the attribute that a key stands for by its type: a name, or a tuple of names or an Intersection."""
-    if isinstance(key, Intersection):
+    if isinstance(key, Intersection | Stratified):
         return key
     return Intersection(*key) if isinstance(key, tuple) else str(key)
 
@@ -151,12 +152,14 @@ def read_groups(groups: Any) -> Groups:
     if not isinstance(groups, Mapping):
         raise InputError(f"groups must be a dict such as {{'sex': ['F', 'M']}}; got {shown(groups)}.")
     for name in groups:
-        if not isinstance(name, str | tuple | Intersection):
+        if not isinstance(name, str | tuple | Intersection | Stratified):
             raise InputError(f"An attribute of groups must be text, or an Intersection; got {shown(name)}.")
     return {attribute_key(name): read_members(members, f"groups of {name!r}") for name, members in groups.items()}
 
 
-def _read_one_attribute(values: Any, members: Sequence[Hashable], n_rows: int, what: str) -> FloatArray:
+def _read_one_attribute(
+    values: Any, members: Sequence[Hashable], n_rows: int, what: str, *, may_be_none: bool = False
+) -> FloatArray:
     n_groups = len(members)
     array = read_probabilities(columns_in_order(values, members, what), what)
     if array.ndim == 1 and n_groups == 2:
@@ -169,7 +172,7 @@ def _read_one_attribute(values: Any, members: Sequence[Hashable], n_rows: int, w
     if len(array) != n_rows:
         raise InputError(f"{what} has {len(array)} rows, but the labels and probabilities have {n_rows}.")
     totals = flat(array).sum(axis=1)
-    off = np.abs(totals - 1.0) > SUM_SLACK
+    off = (np.abs(totals - 1.0) > SUM_SLACK) & ~(may_be_none & (totals == 0.0))
     if off.any():
         where = int(np.argmax(off))
         raise InputError(f"{what} must sum to 1 in each row; row {where} sums to {totals[where]:.6g}.")

@@ -18,7 +18,7 @@ from evenhand.rows import Rows
 from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import AttributeKey
+from evenhand.rules.events import AttributeKey, base_of
 from evenhand.rules.evidence import Evidence, EvidenceName
 from evenhand.rules.rule import Rule, Term, event_priors, term_name
 from evenhand.rules.safety import Safety, check_safety
@@ -103,9 +103,10 @@ class Setting:
     @classmethod
     def of(cls, rows: Rows, options: Options) -> Setting:
         """Write a criterion out for some rows, and weigh their evidence."""
-        rows = rows.crossing(options.criterion.intersections)
+        rows = rows.for_criterion(options.criterion)
         system = write_out(options.criterion, rows.groups)
-        groups = {name: rows.groups[name] for name in system.attributes}
+        needed = [name for key in system.attributes for name in (base_of(key), key)]
+        groups = {name: rows.groups[name] for name in dict.fromkeys(needed)}
         posteriors = scores.posteriors(system.events, groups, rows.p_group, len(rows))
         margins = scores.margin(rows.p_y, options.costs)
         kinds = []
@@ -117,13 +118,26 @@ class Setting:
             counted = dict(zip(system.events, kinds[0].priors.tolist(), strict=True))
             system = write_out(options.criterion, rows.groups, shares_of(counted))
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
-        shares = kinds[0].priors
+        shares = kinds[0].priors / _stratum_shares(rows, system)
         if options.priors is not None:
+            if options.criterion.strata:
+                raise InputError("priors are counted in each stratum where a criterion has within=: leave them out.")
             shares = event_priors(options.priors, system.events, groups, complete=options.missing == "raise")
         contrasts = scores.contrasts(posteriors / shares, system.contrasts)
         if len(rows) > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
             raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
         return cls(rows, options, system, groups, margins, contrasts, shares, kinds[0].priors, found)
+
+    @cached_property
+    def strata(self) -> tuple[Setting, ...]:
+        """One setting for each stratum, where each bound speaks of one alone; nothing where there are no strata.
+
+        What is decided in one stratum then changes nothing in another, so that the best rules of all make the best one.
+        """
+        inside = dict.fromkeys(event.stratum for event in self.system.events)
+        if len(inside) < 2 or None in inside or len({stratum[0] for stratum in inside if stratum is not None}) != 1:
+            return ()
+        return tuple(Setting.of(self.rows.inside(*stratum), self.options) for stratum in inside if stratum is not None)
 
     @cached_property
     def learned_from(self) -> dict[str, Any]:
@@ -241,6 +255,17 @@ class Setting:
     @cached_property
     def _term_names(self) -> list[str]:
         return [term_name(row, self.system.names) for row in self.system.contrasts]
+
+
+def _stratum_shares(rows: Rows, system: System) -> FloatArray:
+    """Return, for each event, the share of the rows that are in its stratum: all where it is of all rows."""
+    found = np.ones(len(system.events))
+    for j, event in enumerate(system.events):
+        if event.stratum is not None:
+            column = rows.strata[event.stratum[0]]
+            inside = column.codes == column.groups.index(event.stratum[1])
+            found[j] = rows.weights[inside].sum() / rows.weights.sum()
+    return found
 
 
 def pairs(lower: FloatArray, upper: FloatArray) -> tuple[tuple[float, float], ...]:

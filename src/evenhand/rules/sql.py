@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_choice, check_text, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
+from evenhand.rules.rule_strata import strata_of
 from evenhand.rules.scores import by_attribute
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Output = Literal["decision", "margin"]
 Texts = NDArray[np.object_]
+_NO_STRATUM = object()
 
 
 def _doubled(text: str) -> str:
@@ -112,11 +114,23 @@ DIALECTS = {
 }
 
 
-def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output: Output = "decision") -> str:
+def to_sql(
+    rule: Rule,
+    *,
+    p_y: str,
+    p_group: Any,
+    dialect: str = "ansi",
+    output: Output = "decision",
+    strata: Mapping[str, str] | None = None,
+) -> str:
     """Return the rule as an expression; see :meth:`evenhand.Rule.to_sql`."""
     spelling = dialect_of(dialect)
     check_choice(output, "output", ("decision", "margin"))
     check_text(p_y, "p_y", "the name of a column")
+    if rule.strata:
+        return _by_stratum(rule, p_y, p_group, dialect, output, _strata_columns(rule, strata))
+    if strata is not None:
+        raise InputError("strata is for a rule whose criterion has within=: this one has no strata.")
     cells = group_cells(rule, p_group, spelling)
     margin = fair_margin(rule, spelling.name(p_y), cells, spelling)
     if output == "margin":
@@ -136,6 +150,35 @@ def to_sql(rule: Rule, *, p_y: str, p_group: Any, dialect: str = "ansi", output:
     low, high = spelling.literal(-EDGE_SLACK), spelling.literal(1.0 + EDGE_SLACK)
     # Wherever an engine sorts NaN, it is in no range, and neither is NULL.
     return f"CASE {decided('0', '1', margin)} {decided(low, high, at_the_edge)} END"
+
+
+def _strata_columns(rule: Rule, strata: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the table's column for each column of strata."""
+    if not isinstance(strata, Mapping | None):
+        raise InputError(f"strata must be a dict of columns, such as {{'occupation': 'job'}}; got {shown(strata)}.")
+    given = {} if strata is None else dict(strata)
+    if stray := [name for name in given if name not in rule.strata]:
+        raise InputError(f"strata names {shown(stray[0])}; the rule has strata of {list(rule.strata)!r}.")
+    return {name: check_text(given.get(name, name), f"The column of {name!r}") for name in rule.strata}
+
+
+def _by_stratum(rule: Rule, p_y: str, p_group: Any, dialect: str, output: Output, columns: Mapping[str, str]) -> str:
+    """Return one CASE over the strata, with the expression of each; a row in none of them is as the rule says."""
+    spelling = dialect_of(dialect)
+    if len(rule.strata) > 1:
+        raise InputError("A rule with strata of several columns is not written in SQL: write each with for_stratum.")
+    ((name, column),) = columns.items()
+    members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
+
+    def expression(stratum: Hashable) -> str:
+        return to_sql(rule.for_stratum({name: stratum}), p_y=p_y, p_group=p_group, dialect=dialect, output=output)
+
+    cases = [
+        f"WHEN {spelling.name(column)} = {spelling.label(stratum)} THEN {expression(stratum)}" for stratum in members
+    ]
+    thin = all(key.thin is not None for key in rule.stratified)
+    rest = f" ELSE {expression(_NO_STRATUM)}" if thin else ""
+    return f"CASE {' '.join(cases)}{rest} END"
 
 
 def to_the_edge(text: str, spelling: Dialect) -> str:

@@ -35,7 +35,7 @@ def test_linear_margin_is_the_linear_expression(seed, n, columns):
     p = rng.random(n)
     q = rng.dirichlet(np.ones(columns), size=n).reshape(n, columns)
     weights, out = rng.normal(size=columns), np.empty(n)
-    assert linear_margin(-1.0, 2.0, p, q, weights, True, out) == -1
+    assert linear_margin(-1.0, 2.0, p, q, weights, True, False, out) == -1
     np.testing.assert_allclose(out, 2.0 * p - 1.0 - q @ weights, atol=1e-12)
 
 
@@ -44,4 +44,4 @@ def test_linear_margin_is_the_linear_expression(seed, n, columns):
 def test_linear_margin_names_the_first_row_that_is_no_probability(bad, where):
     p, q = np.full(5, 0.5), np.full((5, 2), 0.5)
     (p if where == "p" else q[:, 0])[3] = bad
-    assert linear_margin(0.0, 1.0, p, q, np.zeros(2), True, np.empty(5)) == 3
+    assert linear_margin(0.0, 1.0, p, q, np.zeros(2), True, False, np.empty(5)) == 3

@@ -1,0 +1,141 @@
+"""The rule of all strata from the best rule of each.
+
+Where each bound speaks of one stratum alone, a decision in one stratum has no effect on the bounds of another, and
+utilities add up. So the best rule of each stratum, side by side, is the best rule of all; and if no rule of a stratum
+is better by more than its gap, none of all is better by more than the sum of the gaps, each weighted by the stratum's
+share of the rows. Rows in no stratum that is compared are decided by the model alone in every rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from evenhand.errors import InfeasibleError
+from evenhand.rules.rule import Rule
+from evenhand.rules.setting import Setting, pairs
+from evenhand.search import NoRule, Solution
+from evenhand.search.problem import Status
+
+
+def stratum_text(setting: Setting) -> str:
+    """Return the stratum of a setting in words."""
+    stratum = setting.system.events[0].stratum
+    assert stratum is not None
+    return f"{stratum[0]}={stratum[1]}"
+
+
+def in_each_stratum(setting: Setting, learn: Callable[[Setting], Rule]) -> list[Rule]:
+    """Return the rule of each stratum; raise one error that names all strata where there is none."""
+    found, failures = [], []
+    for part in setting.strata:
+        try:
+            found.append(learn(part))
+        except InfeasibleError as error:
+            failures.append((stratum_text(part), error))
+    if failures:
+        text, first = failures[0]
+        others = ", ".join(name for name, _ in failures[1:])
+        smallest = [error.smallest_tolerance for _, error in failures]
+        known = [one for one in smallest if one is not None]
+        more = f" The same holds in {others}." if others else ""
+        largest = max(known) if len(known) == len(failures) else None
+        if largest is not None and others:
+            more += f" Tolerance {largest:.6g} can be met in each of them."
+        raise InfeasibleError(
+            f"Within {text}: {first}{more} Strata in which some cell has few rows can be left to the model's own"
+            " decisions, with thin=30 in the criterion, say.",
+            smallest_tolerance=largest,
+        )
+    return found
+
+
+def no_rule(answers: Sequence[Rule | NoRule]) -> NoRule | None:
+    """Return what is known where a stratum has no rule; None where each has one."""
+    absent = [answer for answer in answers if isinstance(answer, NoRule)]
+    if not absent:
+        return None
+    nodes = sum(answer.nodes if isinstance(answer, NoRule) else answer.solution_.nodes for answer in answers)
+    return NoRule(proven=any(answer.proven for answer in absent), nodes=nodes, stopped=absent[0].stopped)
+
+
+def join(setting: Setting, rules: Sequence[Rule], tolerance: float) -> Rule:
+    """Return the rule that decides in each stratum as that stratum's rule does; its numbers are of all rows."""
+    z, priors = np.zeros(len(setting.system.contrasts)), setting.priors.copy()
+    place = {event: j for j, event in enumerate(setting.system.events)}
+    first, contrasts = np.argmax(setting.system.contrasts != 0.0, axis=1), setting.system.contrasts.copy()
+    for rule in rules:
+        at = np.array([place[event] for event in rule.events])
+        inside = np.flatnonzero(np.isin(first, at))
+        priors[at], z[inside] = rule.priors, rule.z
+        contrasts[np.ix_(inside, at)] = [term.coefficients for term in rule.terms]
+    found = dataclasses.replace(
+        setting,
+        priors=priors,
+        system=dataclasses.replace(setting.system, contrasts=contrasts),
+        options=dataclasses.replace(setting.options, safety=0.0),
+    )
+    solutions = [rule.solution_ for rule in rules]
+    solution = Solution(
+        z=tuple(map(float, z)),
+        utility=-np.inf,
+        values=(),
+        upper_bound=np.inf,
+        status=_status(solutions),
+        nodes=sum(solution.nodes for solution in solutions),
+        seconds=sum(solution.seconds for solution in solutions),
+        stopped=next((solution.stopped for solution in solutions if solution.stopped is not None), None),
+    )
+    problem = found.problem([tolerance])
+    utility, _ = problem.evaluate(found.decide(z))
+    weights = [float(part.rows.weights.sum() / setting.rows.weights.sum()) for part in setting.strata]
+    gaps = [weight * solution.gap for weight, solution in zip(weights, solutions, strict=True)]
+    joined = found.rule(problem, dataclasses.replace(solution, upper_bound=utility + sum(gaps)), tolerance, 0)
+    learned_from = {**joined.learned_from, "strata": _by_stratum(setting, solutions)}
+    if setting.options.safety == 0.0:
+        return dataclasses.replace(joined, learned_from=learned_from)
+    learned_from["safety"] = {
+        "standard_errors": setting.options.safety,
+        "thin_cells": [cell for rule in rules for cell in rule.learned_from["safety"]["thin_cells"]],
+    }
+    asked = pairs(*setting.system.bounds([tolerance]))
+    return dataclasses.replace(
+        joined,
+        learned_from=learned_from,
+        solution=dataclasses.replace(joined.solution_, asked=asked, used=_used(setting, solutions)),
+    )
+
+
+def _status(solutions: Sequence[Solution]) -> Status:
+    """Return what holds of all strata together; that no rule is better only where that holds in each."""
+    found = {solution.status for solution in solutions}
+    if found == {"unchanged"}:
+        return "unchanged"
+    if "plug-in" in found:
+        return "plug-in"
+    return "gap" if found <= {"optimal", "gap"} else "found"
+
+
+def _used(setting: Setting, solutions: Sequence[Solution]) -> tuple[tuple[float, float], ...]:
+    """Return the bounds that each constraint was learnt within, in the order of all constraints."""
+    known: dict[str, tuple[float, float]] = {}
+    for part, solution in zip(setting.strata, solutions, strict=True):
+        assert solution.used is not None
+        known |= dict(zip((bound.name for bound in part.system.constraints), solution.used, strict=True))
+    return tuple(known[bound.name] for bound in setting.system.constraints)
+
+
+def _by_stratum(setting: Setting, solutions: Sequence[Solution]) -> dict[str, Any]:
+    """Return, as plain data, what the search says of each stratum."""
+    return {
+        stratum_text(part): {
+            "rows": len(part.rows),
+            "status": solution.status,
+            "utility": solution.utility,
+            "gap": solution.gap if np.isfinite(solution.gap) else None,
+        }
+        for part, solution in zip(setting.strata, solutions, strict=True)
+    }

@@ -1,0 +1,117 @@
+"""What a rule does with strata: probabilities within each of them, and the rule of one alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.arguments import check_label, shown
+from evenhand.errors import InputError
+from evenhand.inputs import Attribute, FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
+from evenhand.rules import scores
+from evenhand.rules.events import AttributeKey, Event, Stratified
+from evenhand.rules.strata import places_of_new_rows, read_strata, spread
+
+if TYPE_CHECKING:
+    from evenhand.rules.rule import Rule
+
+ROWS_AT_ONCE = 100_000
+Columns = dict[AttributeKey, FloatArray]
+
+
+def with_strata(
+    rule: Rule, p_y: Any, p_group: GroupProbabilities | None, strata: SensitiveFeatures | None
+) -> GroupProbabilities | None:
+    """Return the groups' probabilities, and those within each stratum beside them; without strata, as they are."""
+    if not rule.strata:
+        read_strata(strata, (), 0)
+        return p_group
+    if strata is None and isinstance(p_group, Mapping) and all(key in p_group for key in rule.stratified):
+        return p_group
+    p = read_probabilities(p_y, "p_y", shape=(None,))
+    columns = _read_plain(rule, p, p_group)
+    return columns | _spread(rule, columns, read_strata(strata, rule.strata, len(p), new=True))
+
+
+def parts_with_strata(
+    rule: Rule, p: FloatArray, p_group: GroupProbabilities | None, strata: SensitiveFeatures
+) -> Iterator[tuple[slice, Columns]]:
+    """Yield what :func:`with_strata` returns for some rows after others: all of it may be too much for the memory."""
+    columns, found = _read_plain(rule, p, p_group), read_strata(strata, rule.strata, len(p), new=True)
+    for start in range(0, len(p), ROWS_AT_ONCE):
+        some = slice(start, start + ROWS_AT_ONCE)
+        part = {name: array[some] for name, array in columns.items()}
+        inside = {n: dataclasses.replace(column, codes=column.codes[some]) for n, column in found.items()}
+        yield some, part | _spread(rule, part, inside)
+
+
+def _read_plain(rule: Rule, p: FloatArray, p_group: GroupProbabilities | None) -> Columns:
+    """Return the probabilities of the groups, whatever the strata."""
+    if p_group is None:
+        raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(rule.attributes)!r}.")
+    groups = {name: rule.groups[name] for name in rule.attributes}
+    return scores.read_group_probabilities(p_group, groups, len(p), known=rule.groups)
+
+
+def _spread(rule: Rule, columns: Columns, strata: Mapping[str, Attribute]) -> Columns:
+    found: Columns = {}
+    for key in rule.stratified:
+        members, pairs, column = rule.groups[key.attribute], rule.groups[key], strata[key.within]
+        places = places_of_new_rows(key, pairs, members, column)
+        found[key] = spread(columns[key.attribute], column.codes, places, len(pairs))
+    return found
+
+
+def strata_of(rule: Rule, key: Stratified) -> tuple[Any, ...]:
+    """Return the strata of a rule's attribute, in order."""
+    return tuple(dict.fromkeys(pair[0] for pair in rule.groups[key] if isinstance(pair, tuple)))
+
+
+def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
+    """Return the rule of one stratum; see :meth:`evenhand.Rule.for_stratum`."""
+    given = strata if isinstance(strata, Mapping) else dict.fromkeys(rule.strata[:1], strata)
+    if given.keys() != set(rule.strata):
+        raise InputError(f"This rule has strata of {list(rule.strata)!r}: name one of each; got {shown(strata)}.")
+    for key in rule.stratified:
+        stratum = check_label(given[key.within], f"The stratum of {key.within!r}")
+        if stratum not in strata_of(rule, key) and key.thin is None:
+            raise InputError(
+                f"The rule knows no stratum {shown(stratum)} of {key.within!r}: it has {list(strata_of(rule, key))!r}."
+            )
+    kept = [event.stratum is None or given[event.stratum[0]] == event.stratum[1] for event in rule.events]
+    terms = []
+    for term in rule.terms:
+        coefficients = tuple(c for c, keep in zip(term.coefficients, kept, strict=True) if keep)
+        if any(coefficients):
+            terms.append(dataclasses.replace(term, coefficients=coefficients))
+    return dataclasses.replace(
+        rule,
+        groups={name: members for name, members in rule.groups.items() if not isinstance(name, Stratified)},
+        events=tuple(_without_stratum(event) for event, keep in zip(rule.events, kept, strict=True) if keep),
+        priors=tuple(prior for prior, keep in zip(rule.priors, kept, strict=True) if keep),
+        terms=tuple(terms),
+        criterion=None if rule.criterion is None else rule.criterion.unstratified,
+        learned_from={},
+        solution=None,
+    )
+
+
+def _without_stratum(event: Event) -> Event:
+    """Return an event as it is inside of its stratum."""
+    if not isinstance(event.attribute, Stratified):
+        return event
+    assert isinstance(event.group, tuple)
+    return Event(event.attribute.attribute, event.group[1], event.label, event.kind)
+
+
+def terms_inside(rule: Rule) -> NDArray[np.bool_]:
+    """Return which terms of a rule speak of one stratum alone."""
+    inside = [
+        [event.stratum is not None or c == 0.0 for event, c in zip(rule.events, term.coefficients, strict=True)]
+        for term in rule.terms
+    ]
+    return np.array([all(row) and bool(row) for row in inside], dtype=bool)

@@ -1,0 +1,138 @@
+"""Strata: a column whose values are known when a row is decided, and within which groups are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.errors import InputError
+from evenhand.inputs import (
+    Attribute,
+    FloatArray,
+    SensitiveFeatures,
+    check_group_count,
+    factorize,
+    is_named,
+    named_columns,
+)
+from evenhand.rules.events import Stratified
+
+Codes = NDArray[np.intp]
+# So many strata or cells are named in a message.
+MOST_NAMED = 5
+
+
+def read_strata(
+    strata: SensitiveFeatures | None, wanted: Sequence[str], n_rows: int, *, new: bool = False
+) -> dict[str, Attribute]:
+    """Return each row's stratum in each of the wanted columns; the code of an unknown one is -1.
+
+    Parameters
+    ----------
+    strata : array, Series, frame or dict of columns, or None
+        The columns. A single one without a name is the one that is wanted.
+    wanted : sequence of str
+        The columns that a criterion or a rule names.
+    n_rows : int
+        The number of rows that every column must have.
+    new : bool, default=False
+        Whether these are rows to decide, which may be few, instead of rows to learn from.
+    """
+    if strata is None or not wanted:
+        if strata is not None:
+            raise InputError("strata is for a criterion that compares within a column: within='occupation', say.")
+        if wanted:
+            raise InputError(
+                f"Groups are compared within {wanted[0]!r}: pass each row's stratum, as"
+                f" strata={{{wanted[0]!r}: column}}."
+            )
+        return {}
+    columns = named_columns(strata, "strata")
+    if len(columns) == 1 and len(wanted) == 1 and not is_named(strata):
+        columns = {wanted[0]: next(iter(columns.values()))}
+    found = {}
+    for name in wanted:
+        if name not in columns:
+            raise InputError(f"strata has no column {name!r}, which within= names; it has {list(columns)!r}.")
+        what = f"the column of strata {name!r}"
+        known, codes = factorize(columns[name], what)
+        if len(codes) != n_rows:
+            raise InputError(f"{what} has {len(codes)} rows, but the labels and probabilities have {n_rows}.")
+        if not new:
+            check_group_count(len(known), int((codes >= 0).sum()), what)
+        found[name] = Attribute(name, known, codes)
+    return found
+
+
+def check_unstratified(strata: Sequence[str], where: str, instead: str) -> None:
+    """Raise where a criterion or a rule with strata is given to what cannot take one."""
+    if strata:
+        raise InputError(f"{where} takes no within= ({strata[0]!r} here): {instead}.")
+
+
+def check_known(key: Stratified, strata: Attribute) -> None:
+    """Raise where a row's stratum is not known, unless such rows are left to the model."""
+    unknown = np.flatnonzero(strata.codes < 0)
+    if unknown.size and key.thin is None:
+        raise InputError(
+            f"The column of strata {key.within!r} is missing in {unknown.size} rows (the first is row {unknown[0]}):"
+            " drop them, give them a stratum of their own, or leave them to the model's own decisions, with thin=30 in"
+            " the criterion."
+        )
+
+
+def pair_codes(pairs: Sequence[Hashable], strata: Sequence[Hashable], members: Sequence[Hashable]) -> Codes:
+    """Return the place of each (stratum, group) among the pairs, of shape (strata + 1, groups + 1); -1 for no place.
+
+    The last row and column are for unknown strata and groups, whose code is -1.
+    """
+    place = {pair: index for index, pair in enumerate(pairs)}
+    found = np.full((len(strata) + 1, len(members) + 1), -1, dtype=np.intp)
+    for i, stratum in enumerate(strata):
+        for j, group in enumerate(members):
+            found[i, j] = place.get((stratum, group), -1)
+    return found
+
+
+def spread(probabilities: FloatArray, codes: Codes, places: Codes, n_pairs: int) -> FloatArray:
+    """Return p(s, a | x) or p(Y, s, a | x), of shape (n, pairs) or (n, 2, pairs), from p(a | x) or p(Y, a | x).
+
+    ``codes`` is each row's stratum, and ``places`` is what :func:`pair_codes` returns. A row whose stratum is not
+    among the pairs has nothing but zeros.
+    """
+    found = np.zeros((*probabilities.shape[:-1], n_pairs))
+    rows = np.arange(len(probabilities))
+    for group in range(probabilities.shape[-1]):
+        columns = places[codes, group]
+        inside = columns >= 0
+        found[rows[inside], ..., columns[inside]] = probabilities[inside, ..., group]
+    return found
+
+
+def places_of_new_rows(
+    key: Stratified, pairs: Sequence[Hashable], members: Sequence[Hashable], strata: Attribute
+) -> Codes:
+    """Return what :func:`pair_codes` does, for the strata of new rows; raise at one that is not among the pairs.
+
+    With ``thin`` in the criterion such a stratum is left to the model's own decisions.
+    """
+    check_known(key, strata)
+    known = {pair[0] for pair in pairs if isinstance(pair, tuple)}
+    strange = [stratum for stratum in strata.groups if stratum not in known]
+    if strange and key.thin is None:
+        raise InputError(
+            f"The stratum {strange[0]!r} of {key.within!r} did not occur when the rule was learnt, which knows"
+            f" {sorted(map(str, known))!r}: nothing is known about its rates. With thin=30 in the criterion, say, such"
+            " rows are left to the model's own decisions."
+        )
+    return pair_codes(pairs, strata.groups, members)
+
+
+def thin_text(key: Stratified, cells: Mapping[Hashable, str]) -> str:
+    """Return which strata have too few rows, given the thinnest cell of each in words."""
+    listed = list(cells.items())
+    named = ", ".join(f"{key.within}={stratum} ({cell})" for stratum, cell in listed[:MOST_NAMED])
+    more = len(listed) - MOST_NAMED
+    return named + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,67 @@
+"""Strata on the command line: fit, apply, explain and audit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import evenhand as eh
+from evenhand.cli import main
+from evenhand.cli.criterion import parse
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = eh.datasets.make_zafar(2000, random_state=0)
+    frame = pd.DataFrame({"y": data.y, "sex": np.where(data.group == "1", "M", "F"), "p": data.p_y})
+    frame["p_f"], frame["p_m"] = data.p_group[:, 0], data.p_group[:, 1]
+    frame["job"] = np.arange(2000) % 2 + 1
+    frame.to_csv("scores.csv", index=False)
+    return frame
+
+
+FIT = [
+    *("fit", "scores.csv", "--label", "y", "--score", "p", "--sensitive", "sex", "--group-score", "F=p_f"),
+    *("--safety", "0", "-o", "rule.json", "--criterion"),
+]
+
+
+def test_a_criterion_is_written_with_its_strata():
+    assert parse("dp:0.02@sex within marital status thin 30", ["sex"]) == eh.DemographicParity(
+        attribute="sex", tolerance=0.02, within="marital status", thin=30
+    )
+    assert parse("selection_ratio:0.8 within job") == eh.SelectionRatio(0.8, within="job")
+    with pytest.raises(eh.InputError, match="within is for criteria that compare groups"):
+        parse("budget:0.2 within job")
+
+
+def test_fit_apply_explain_and_audit_know_the_strata(table, capsys):
+    assert main([*FIT, "dp within job", "--test", "scores.csv", "--card", "card.md"]) == 0
+    assert "sex within job" in capsys.readouterr().out
+    rule = eh.Rule.from_json(Path("rule.json").read_text())
+    assert main(["apply", "rule.json", "scores.csv", "-o", "decided.csv"]) == 0
+    decided = pd.read_csv("decided.csv")
+    expected = rule.decide(table["p"], table[["p_f", "p_m"]].to_numpy(), strata=table[["job"]])
+    np.testing.assert_array_equal(decided["decision"], expected)
+    assert main(["explain", "rule.json", "scores.csv", "--at", "1"]) == 0
+    assert "job=2" in capsys.readouterr().out
+    audit = ["audit", "decided.csv", "--label", "y", "--decision", "decision", "--sensitive", "sex"]
+    audit += ["--tolerance", "0.3", "--json", "--criterion"]
+    assert main([*audit, "dp within job"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [stratum["stratum"] for stratum in found["verdicts"][0]["strata"]] == [1, 2]
+
+
+def test_what_cannot_be_done_with_strata_is_said(table, capsys):
+    assert main([*FIT, "dp within work"]) == 2
+    assert "work" in capsys.readouterr().err
+    train = ["fit", "scores.csv", "--label", "y", "--sensitive", "sex", "--features", "p", "-o", "fair.skops"]
+    assert main([*train, "--criterion", "dp within job"]) == 2
+    assert "--features takes no within=" in capsys.readouterr().err
+    assert main([*FIT, "dp within job", "--engine", "duckdb"]) == 2
+    assert "An engine takes no within=" in capsys.readouterr().err
