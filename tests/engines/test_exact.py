@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import evenhand as eh
-from evenhand.engines import arrow
+from evenhand.engines import arrow, line
 from evenhand.engines import duckdb as duck
 from evenhand.engines import spark as sparks
 from evenhand.engines.gathering import Gatherer
@@ -265,3 +265,13 @@ def test_rows_that_are_brought_back_come_in_one_order():
         frames.append(gatherer.result(ordered=False).frame)
     assert all((frames[0][name] == frames[1][name]).all() for name in frames[0])
     assert (np.diff(frames[0]["s0"]) >= 0).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bins_that_many_rows_share_hide_no_better_rule(case, monkeypatch):
+    monkeypatch.setattr(line, "BIN_BITS", 6)
+    monkeypatch.setattr(line, "BINS", 64)
+    table, options = on_the_line(case)
+    for learn in (arrow.learn_rule, duck.learn_rule):
+        rule = learn(table, max_in_memory=0, **DP, **options)
+        assert_same(rule, in_memory(table, DP, **options), table, DP)
