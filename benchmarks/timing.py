@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,24 @@ def median_seconds(action: Callable[[], Any], repeats: int = 5) -> float:
     return float(np.median(times))
 
 
-def argsort_seconds(n: int) -> float:
-    """Return the time that one argsort of n random numbers takes: the unit of the search's figures."""
+def fastest(actions: Sequence[Callable[[], Any]], repeats: int = 9) -> list[float]:
+    """Return the least CPU seconds of each of some actions. They take turns, so that other work disturbs all alike."""
+    least = [np.inf] * len(actions)
+    for _ in range(repeats):
+        for position, action in enumerate(actions):
+            started = time.process_time()
+            action()
+            least[position] = min(least[position], time.process_time() - started)
+    return least
+
+
+def argsort_of(n: int) -> Callable[[], Any]:
+    """Return one argsort of n random numbers: the unit of the search's figures."""
     values = np.random.default_rng(0).random(n)
-    np.argsort(values)
-    return median_seconds(lambda: np.argsort(values), 9)
+    return lambda: np.argsort(values)
+
+
+def verdict(measured: float, at_most: float, aim: float | None = None) -> str:
+    """Return whether a figure keeps its bar, with both."""
+    word = "MISSED" if measured > at_most else "aim met" if aim is not None and measured <= aim else "met"
+    return f"(at most {at_most:g}{'' if aim is None else f', aim {aim:g}'}): {word}"

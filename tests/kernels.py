@@ -42,11 +42,11 @@ def entry(kernel):
 
 def planes_of(problem):
     """Return the planes of a problem and what is decided whatever z is."""
-    rows = np.column_stack([problem.margin, -problem.contrasts, problem.gain, problem.effects])
-    merged, constant = np.empty_like(rows), np.zeros(1 + problem.effects.shape[1])
-    keys = np.empty((len(rows), problem.dimension + 1), dtype=np.int64)
-    slots = np.full(2 ** int(np.ceil(np.log2(2 * len(rows) + 16))), -1, dtype=np.int32)
-    found = merge_planes(rows, problem.dimension + 1, slots, keys, merged, constant)
+    n, n_effects = problem.effects.shape
+    merged, constant = np.empty((n, problem.dimension + 2 + n_effects)), np.zeros(1 + n_effects)
+    slots = np.full(2 ** int(np.ceil(np.log2(2 * n + 16))), -1, dtype=np.int32)
+    rows = problem.margin, problem.contrasts, problem.gain, problem.effects
+    found = merge_planes(*rows, np.ones(problem.dimension), slots, merged, constant)
     return np.ascontiguousarray(merged[:found]), constant
 
 

@@ -15,10 +15,10 @@ KINDS = ("plain", "tied", "weighted", "duplicated", "degenerate", "asymmetric")
 
 
 def setting_of(
-    y, sensitive_features, p_y, p_group, *, criterion="dp", costs=None, evidence="labels", sample_weight=None
+    y, sensitive_features, p_y, p_group, *, criterion="dp", costs=None, evidence="labels", sample_weight=None, **rest
 ):
     """Return what a rule is learnt from, as learn_rule makes it."""
-    options = Options(criterion=resolve(criterion), costs=read_costs(costs), evidence=evidence)
+    options = Options(criterion=resolve(criterion), costs=read_costs(costs), evidence=evidence, **rest)
     rows = read_rows(
         y,
         sensitive_features,

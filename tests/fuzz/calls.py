@@ -53,6 +53,27 @@ EXEMPT = {
     "evenhand.Event.text": "takes words of the library's own",
     "evenhand.Criterion": "the base of the criteria; its subclasses are called",
     "evenhand.Criterion.constraints": "the same",
+    "evenhand.Criterion.levels": "the same",
+    "evenhand.Criterion.reported": "the same",
+    **{
+        f"evenhand.{name}.at": "takes levels that a search makes"
+        for name in (
+            "AccuracyParity",
+            "Criterion",
+            "DemographicParity",
+            "EqualOpportunity",
+            "EqualizedOdds",
+            "LinearConstraint",
+            "MaximumRate",
+            "MinimaxRate",
+            "MinimumRate",
+            "PredictiveEquality",
+            "PredictiveParity",
+            "SelectionBudget",
+            "SelectionRatio",
+        )
+    },
+    "evenhand.MinimaxRate.constraints": "has none before a fit",
     "evenhand.Criterion.stratified": "the same",
     "evenhand.Dual": "it has no parameters",
     "evenhand.Smoothed.closest": "takes a Problem",
@@ -74,6 +95,7 @@ EXEMPT = {
         f"evenhand.search.Problem{method}": "what learn_rule makes of what it has checked"
         for method in (
             "",
+            ".counted",
             ".decide",
             ".evaluate",
             ".excess",
@@ -234,7 +256,7 @@ def _watching() -> dict[str, Any]:
 # Not n_jobs: what is right for it starts processes.
 OPTIONS = (
     "auxiliary", "criterion", "tolerance", "search", "cv", "ensemble", "recalibrate", "confidence", "costs",
-    "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label", "random_state", "verbose",
+    "objective", "sensitive_at_predict", "sensitive_columns", "drop_sensitive", "pos_label", "random_state", "verbose",
 )  # fmt: skip
 
 
@@ -426,13 +448,16 @@ def _criterion_calls() -> dict[str, Call]:
         "DemographicParity": {}, "EqualOpportunity": {}, "EqualizedOdds": {}, "PredictiveEquality": {},
         "SelectionRatio": {"ratio": 0.8}, "MinimumRate": {"rate": "tpr", "floor": 0.5}, "SelectionBudget": {},
         "AccuracyParity": {}, "MaximumRate": {"rate": "precision", "ceiling": 0.5},
+        "PredictiveParity": {}, "MinimaxRate": {"rate": "fnr"},
         "LinearConstraint": {"terms": {eh.Event("sex", "F"): 1.0}, "upper": 0.5},
     }  # fmt: skip
     found = {}
     for name, options in right.items():
         cls = getattr(eh, name)
         found[f"evenhand.{name}"] = Call(cls, lambda options=options: dict(options))
-        found[f"evenhand.{name}.constraints"] = Call(cls(**options).constraints, lambda: dict(groups))
+        for method in ("constraints", "levels", "reported"):
+            if (name, method) != ("MinimaxRate", "constraints"):
+                found[f"evenhand.{name}.{method}"] = Call(getattr(cls(**options), method), lambda: dict(groups))
         within = {"within": "job"} if "within" in {field.name for field in dataclasses.fields(cls)} else {}
         found[f"evenhand.{name}.stratified"] = Call(cls(**options, **within).stratified, lambda: dict(groups))
     return found

@@ -83,6 +83,8 @@ def some_criterion(rng: Generator) -> Any:
         lambda: choose(rng, CRITERIA),
         lambda: eh.SelectionRatio(choose(rng, (0.8, 1.0, 0.0, -1.0, 2.0, np.nan))),
         lambda: eh.MinimumRate(choose(rng, ("tpr", "fpr", "selection_rate", "?")), choose(rng, ODD_NUMBERS)),
+        lambda: eh.MinimaxRate(choose(rng, ("error", "fnr", "tpr", "?"))),
+        lambda: eh.PredictiveParity(tolerance=choose(rng, ODD_NUMBERS)) & eh.SelectionBudget(),
         lambda: eh.SelectionBudget(upper=choose(rng, ODD_NUMBERS)),
         lambda: eh.DemographicParity(tolerance=choose(rng, ODD_NUMBERS)) & eh.EqualOpportunity(),
         lambda: eh.EqualizedOdds(attribute=choose(rng, ("A", "sex", "", eh.Intersection("a", "b")))),
@@ -111,6 +113,7 @@ def learning(rng: Generator) -> None:
         search=choose(rng, (Certified(max_seconds=0.3), Directions(8), Lines(20), "dual", "?")),
         sample_weight=choose(rng, (None, None, rng.random(len(inputs[2])) if isinstance(inputs[2], np.ndarray) else 1)),
         costs=choose(rng, (None, None, (1.0, 2.0), (0.0, 0.0), (np.nan, 1.0), "x")),
+        objective=choose(rng, ("accuracy", "accuracy", "balanced_accuracy", "f1", "f0", "fbeta", 1.0)),
     )  # fmt: skip
     eh.Rule.from_json(rule.to_json())
 

@@ -25,6 +25,7 @@ from evenhand.rules.paths import Paths
 from evenhand.rules.reserving import reserve_enough, reserve_rows
 from evenhand.rules.setting import Options, Setting
 from evenhand.rules.system import write_out
+from evenhand.statistics.bounds import clopper_pearson_lower
 from promise import SIZES, population, sample, study
 
 FITS, LEVEL = {"demographic_parity": 200, "equalized_odds": 60}, 0.9
@@ -572,8 +573,57 @@ def test_the_population_of_these_tests_is_evenly_spread():
     )
 
 
-@pytest.mark.parametrize("criterion", ["accuracy_parity", eh.MinimumRate("precision", 0.6)])
-def test_rates_that_are_not_shares_of_decisions_are_refused(criterion):
-    data = eh.datasets.make_zafar(500, random_state=0)
-    with pytest.raises(eh.InputError, match="confidence tests rates of positive decisions"):
-        eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion=criterion, confidence=0.9)
+def population_rates(rule, kind, n=50_000):
+    """Return what a rule does among many other rows: each group's accuracy, or its precision."""
+    data = eh.datasets.make_zafar(n, random_state=10**6)
+    decided = rule.decide(data.p_y, data.p_joint)
+    counted = {"accuracy": (decided == data.y, np.ones(n, dtype=bool)), "precision": (data.y == 1, decided == 1)}[kind]
+    return [float(counted[0][counted[1] & (data.group == group)].mean()) for group in "01"]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "kind", "least"),
+    [(eh.AccuracyParity(), "accuracy", 4), (eh.MinimumRate("precision", 0.6), "precision", 3)],
+)
+def test_accuracy_and_precision_are_certified_and_hold_in_the_population(criterion, kind, least):
+    kept, seeds = 0, range(5)
+    for seed in seeds:
+        data = eh.datasets.make_zafar(3000, random_state=seed)
+        rows_of_seed = (data.y, data.group, data.p_y, data.p_joint)
+        try:
+            rule = eh.learn_rule(*rows_of_seed, criterion=criterion, tolerance=0.1, confidence=0.95, random_state=seed)
+        except eh.InfeasibleError:
+            continue
+        kept += 1
+        found = rule.learned_from["confidence"]["constraints"]
+        rates = population_rates(rule, kind)
+        if kind == "accuracy":
+            assert abs(rates[0] - rates[1]) <= 0.1
+            assert found[0]["certified_upper"] <= 0.1
+        else:
+            assert min(rates) >= 0.6
+            assert [entry["name"] for entry in found] == ["precision(group=0)", "precision(group=1)"]
+            assert min(entry["certified_lower"] for entry in found) >= 0.6
+    assert kept >= least
+
+
+def test_precision_is_tested_among_the_rows_that_are_selected():
+    """Counts of a rule by hand: the exact bound on a precision is Clopper and Pearson's of the selected rows."""
+    data = eh.datasets.make_zafar(3000, random_state=3)
+    rule = eh.learn_rule(
+        data.y,
+        data.group,
+        data.p_y,
+        data.p_joint,
+        criterion=eh.MinimumRate("precision", 0.5),
+        confidence=0.9,
+        random_state=3,
+    )
+    given = read_rows(data.y, data.group, data.p_y, data.p_joint, criterion=rule.criterion)
+    reserved = reserve_rows(rule.criterion, given, np.random.RandomState(3), 0.6)
+    assert reserved.sum() == rule.learned_from["confidence"]["certifying_rows"]
+    decided = rule.decide(data.p_y, data.p_joint) == 1
+    for entry, group in zip(rule.learned_from["confidence"]["constraints"], "01", strict=True):
+        chosen = reserved & decided & (data.group == group)
+        bound = clopper_pearson_lower(np.sum(chosen & (data.y == 1)), chosen.sum(), 0.9)
+        assert entry["certified_lower"] == pytest.approx(float(bound), abs=2e-3)

@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 
 from evenhand.errors import InputError
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, lines
+from evenhand.search import problem as problem_module
 from evenhand.search.closest import loosening
 from evenhand.search.dual import solve_linear_program
 from evenhand.search.sweep import Best, sweep_line
@@ -301,3 +302,28 @@ def test_both_sides_of_a_line_are_looked_at(wanted):
     found = Lines().solve(problem)[0]
     assert found.utility == (3.0 if wanted else 0.0)
     assert (problem.decide(np.array(found.z)) == wanted).all()
+
+
+def test_a_rule_that_was_counted_is_remembered(monkeypatch):
+    monkeypatch.setattr(problem_module, "MOST_REMEMBERED", 3)
+    asked = []
+
+    def decider(z):
+        asked.append(z)
+        return plain.decide(z)
+
+    plain = random_problem(0, n=30, k=2)
+    problem = dataclasses.replace(plain, decider=decider)
+    points = np.random.default_rng(0).normal(size=(3, 2))
+    for z in (*points, *points):
+        utility, values = problem.counted(z)
+        expected = plain.evaluate(plain.decide(z))
+        assert utility == expected[0]
+        np.testing.assert_array_equal(values, expected[1])
+        values[:] = np.nan  # a caller's own
+    assert len(asked) == 3
+    problem.counted(np.ones(2))  # one too many: the others are forgotten
+    problem.counted(points[0])
+    assert len(asked) == 5
+    dataclasses.replace(problem).counted(points[0])
+    assert len(asked) == 6

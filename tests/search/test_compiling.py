@@ -4,6 +4,7 @@ import gc
 import importlib.util
 
 import pytest
+from numba.core import config
 
 from evenhand.search import _compiling
 
@@ -50,8 +51,18 @@ def test_garbage_is_collected_again_after_compiling_if_it_was_before(enabled):
     before = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        with _compiling.no_garbage_collection():
+        with _compiling.quick_compilation():
             assert not gc.isenabled()
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_the_compiler_of_other_kernels_is_as_it_was_after_compiling():
+    before = config.OPT, config.LOOP_VECTORIZE
+    with _compiling.quick_compilation(), _compiling.quick_compilation():
+        assert (config.OPT, config.LOOP_VECTORIZE) == (1, 0)
+    with pytest.raises(KeyError), _compiling.quick_compilation():
+        raise KeyError
+    assert before == (config.OPT, config.LOOP_VECTORIZE)
+    assert type(config.OPT) is type(before[0])

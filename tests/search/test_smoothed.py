@@ -15,7 +15,7 @@ from evenhand.search import Certified, Directions, NoRule, Problem, Smoothed, So
 from evenhand.search.augmented import Lagrangian, SmoothSums, minimise
 from evenhand.search.dual import solve_linear_program
 from evenhand.search.excerpts import Scaled, box_around, stratified_sample
-from evenhand.search.smoothed import Missed, smoothed_search
+from evenhand.search.smoothed import Missed, smoothed_search, usual_work
 from evenhand.search.sweep import Best
 from oracles import best_by_all_cells, smoothed_in_numpy
 from problems import KINDS, feasible, random_problem
@@ -284,6 +284,16 @@ def test_work_is_counted_and_bounded():
     assert few < many < 2e7
     with pytest.raises(InputError, match="max_work above 0"):
         Smoothed(max_work=0)
+
+
+def test_work_grows_no_faster_than_the_rows(monkeypatch):
+    monkeypatch.setattr(smoothed, "WORK", 1e6)
+    monkeypatch.setattr(smoothed, "ROWS_OF_A_SAMPLE", 500)
+    small, large = (group_problem(1, n=n, tolerances=(0.05,)) for n in (2_000, 32_000))
+    assert usual_work(large) <= 16 * usual_work(small)
+    # What was begun is ended: that is the work of a few descents, whatever the rows.
+    for problem in (small, large):
+        assert smoothed_search(problem, Best.none(problem)).work <= usual_work(problem) + 3e6
 
 
 def test_a_sample_of_many_rows_loses_nothing_that_the_sample_found(monkeypatch):

@@ -11,13 +11,14 @@ from typing import Any
 
 from evenhand.errors import InputError
 from evenhand.rules import criteria
-from evenhand.rules.criteria import Criterion, MaximumRate, MinimumRate, SelectionBudget, SelectionRatio
+from evenhand.rules.criteria import Criterion, MaximumRate, MinimaxRate, MinimumRate, SelectionBudget, SelectionRatio
 from evenhand.rules.events import Intersection
 from evenhand.tables import nearest
 
 _RATIO = ("selection_ratio", "ratio")
 _FLOOR = ("minimum_rate", "floor")
 _CEILING = ("maximum_rate", "ceiling")
+_MINIMAX = ("minimax_rate", "minimax")
 _BUDGET = ("selection_budget", "budget")
 _WITHIN = re.compile(r"(.+?)\s+within\s+(\S.*?)(?:\s+thin\s+([0-9]{1,9}))?\s*")
 _NUMBER = r"\s*([0-9.eE+-]+)\s*"
@@ -36,9 +37,10 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
     Parameters
     ----------
     text : str
-        ``dp``, ``eo``, ``eop`` or ``pe``, or their full names, with a tolerance of their own as in ``dp:0.02``;
+        ``dp``, ``eo``, ``eop``, ``pe``, ``ap`` or ``pp``, or their full names, with a tolerance of their own as in
+        ``dp:0.02``;
         ``selection_ratio:0.8``; ``minimum_rate:precision:0.8`` (or ``minimum_rate:precision>=0.8``);
-        ``maximum_rate:fpr:0.1`` (or ``maximum_rate:fpr<=0.1``); ``accuracy_parity``; ``budget:0.2``,
+        ``maximum_rate:fpr:0.1`` (or ``maximum_rate:fpr<=0.1``); ``minimax_rate:error``; ``budget:0.2``,
         ``budget:0.1..0.2`` (or ``budget:<=0.2``, ``budget:>=0.1``). After it, ``@sex`` speaks of one attribute,
         and ``@sex,race`` of the two crossed. At the end, ``within occupation`` compares groups inside each stratum of a
         column, and ``within occupation thin 30`` leaves those with fewer than 30 rows in a cell to the model.
@@ -73,12 +75,14 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
             if found is None:
                 raise InputError(f"--criterion {text!r}: write {example}.")
             return kind(found[1], _number(text, found[2], example), **options)  # type: ignore[arg-type]
+    if name in _MINIMAX:
+        return MinimaxRate(value or "error", **options)  # type: ignore[arg-type]
     if name in _BUDGET:
         return SelectionBudget(*_bounds(text, value), **options)
     try:
         plain = type(criteria.resolve(name))
     except InputError:
-        known = [*criteria.NAMES, _RATIO[0], _FLOOR[0], _CEILING[0], _BUDGET[0]]
+        known = [*criteria.NAMES, _RATIO[0], _FLOOR[0], _CEILING[0], _MINIMAX[0], _BUDGET[0]]
         raise InputError(f"--criterion {text!r} is not known. {nearest(name, known)}") from None
     if colon:
         options["tolerance"] = _number(text, value, f"{name}:0.05")

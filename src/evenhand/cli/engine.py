@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evenhand import tables
 from evenhand.cli.columns import cells_of, match_columns, positive_label, which_columns
+from evenhand.engines.learning import check_plain
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, require
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
 from evenhand.inputs import MOST_GROUPS
 from evenhand.rows import needed_attributes
 from evenhand.rules.events import AttributeKey
+from evenhand.rules.objective import in_words
 from evenhand.rules.rule import Rule
 from evenhand.rules.system import write_out
 from evenhand.text import printable
@@ -37,6 +39,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
         if column not in source.names:
             raise InputError(f"{file} has no column {column!r}. {tables.nearest(column, source.names)}")
     criterion = options.criterion
+    check_plain(options)
     labels = values_of(source, columns.label)
     positive = positive_label(labels, columns.pos_label, columns.label)
     negative = [label for label in labels if label != positive]
@@ -108,8 +111,7 @@ def summary(rule: Rule) -> str:
 
     learned, solution = rule.learned_from, rule.solution_
     assert rule.criterion is not None
-    name = "accuracy" if rule.costs == (1.0, 1.0) else "minus the mean cost"
-    rows = [[name, f"{solution.utility:.4f}", ""]]
+    rows = [[in_words(learned["objective"]), f"{solution.utility:.4f}", ""]]
     bounds = write_out(rule.criterion, rule.groups).constraints
     for bound, value in zip(bounds, solution.values, strict=True):
         lower, upper = bound.bounds(rule.tolerance or 0.0)

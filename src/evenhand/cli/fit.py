@@ -26,6 +26,7 @@ def fit(
     search: Literal["certified", "directions", "lines", "dual", "smoothed"] = "certified",
     safety: float = 1.0,
     confidence: float | None = None,
+    objective: str = "accuracy",
     costs: tuple[float, float] | None = None,
     features: list[str] | None = None,
     test: Path | None = None,
@@ -53,9 +54,9 @@ def fit(
     output
         Write the rule to this file, as JSON. With --features: the whole classifier, as .skops.
     criterion
-        dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1 or budget:0.2; several times for several at once; dp by default. dp:0.02 has a tolerance
-        of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        dp, eo, eop, pe, ap or pp (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
+        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; several times for several at once; dp by default.
+        dp:0.02 has a tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
     tolerance
         The largest allowed difference of rates.
     search
@@ -65,6 +66,8 @@ def fit(
         that meets the bounds alone. 0 is the paper's rule: it sits on the tolerance, and new rows are often beyond it.
     confidence
         Promise that the criterion holds in the population with this probability.
+    objective
+        What is maximised: accuracy, balanced_accuracy, or an F score such as f1, f2 or f0.5.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
     features
@@ -104,6 +107,7 @@ def fit(
     options = Options(
         criterion=wanted,
         search=search,
+        objective=objective,
         costs=read_costs(costs),
         missing=columns.missing,
         random_state=seed,

@@ -20,12 +20,13 @@ def frontier(
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: bool = False,
     safety: float = 0.0,
+    objective: str = "accuracy",
     costs: tuple[float, float] | None = None,
     report: Path | None = None,
     tolerance: float = 0.05,
     seed: int = 0,
 ) -> int:
-    """Show the best accuracy at each of a ladder of tolerances.
+    """Show the best accuracy (or other objective) at each of a ladder of tolerances.
 
     evenhand frontier val.parquet --label y --score p --sensitive sex --group-score Female=p_female
 
@@ -36,9 +37,9 @@ def frontier(
     columns
         Where the labels, groups and probabilities are.
     criterion
-        dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1 or budget:0.2; several times for several at once; dp by default. dp:0.02 has a tolerance
-        of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        dp, eo, eop, pe, ap or pp (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
+        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; several times for several at once; dp by default.
+        dp:0.02 has a tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
     tolerances
         The tolerances; several times for several. By default from 0 to the gap of the model alone.
     output
@@ -47,6 +48,8 @@ def frontier(
         Print JSON instead of a table.
     safety
         Draw each bound in by so many standard errors, as fit does by default.
+    objective
+        What is maximised: accuracy, balanced_accuracy, or an F score such as f1, f2 or f0.5.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
     report
@@ -75,7 +78,12 @@ def frontier(
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
     options = Options(
-        criterion=wanted, safety=safety, costs=read_costs(costs), missing=columns.missing, random_state=seed
+        criterion=wanted,
+        safety=safety,
+        objective=objective,
+        costs=read_costs(costs),
+        missing=columns.missing,
+        random_state=seed,
     )
     rows, _ = read_scores(file, columns, wanted)
     curve = frontier_of(rows, options, tolerances)
@@ -84,6 +92,7 @@ def frontier(
     table = curve.table()
     if json:
         base = {
+            "objective": options.target.name,
             "base": {"utility": curve.base_utility, "gap": curve.base_gap},
             "unreachable": list(curve.unreachable),
             "not_found": list(curve.not_found),

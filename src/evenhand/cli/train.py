@@ -60,6 +60,7 @@ def train(
         safety=options.safety,
         missing=options.missing,
         confidence=confidence,
+        objective=options.objective,
         costs=options.costs,
         pos_label=rows.classes[1],
         random_state=options.random_state,

@@ -35,6 +35,7 @@ from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import left_alone, warn_of_thin_cells, without_safety
+from evenhand.rules.objective import ACCURACY, COST
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.setting import Options, Setting
 from evenhand.rules.strata import check_unstratified
@@ -163,11 +164,26 @@ def error_bound(aggregate: CountedCells, rule: Rule, *, evidence: EvidenceName =
     return _Task(aggregate, options, rule.tolerance).error_bound(rule)
 
 
+def check_plain(options: Options) -> None:
+    """Raise where what is asked for needs the rows in memory."""
+    if options.target.name not in (ACCURACY, COST):
+        raise InputError(
+            "Engines maximise accuracy, or minus the mean cost with costs=...; for"
+            f" objective={options.objective!r} read the rows into memory and use evenhand.learn_rule."
+        )
+    if options.criterion.has_levels:
+        raise InputError(
+            "Engines take linear criteria: for PredictiveParity and MinimaxRate, which search a level, read the rows"
+            " into memory and use evenhand.learn_rule."
+        )
+
+
 class _Task:
     """One aggregate, one criterion: the setting of the midpoints and what can be asked of it."""
 
     def __init__(self, aggregate: CountedCells, options: Options, tolerance: float) -> None:
         self.tolerance = check_tolerance(tolerance)
+        check_plain(options)
         check_unstratified(options.criterion.strata, "An aggregate", "learn in memory, with evenhand.learn_rule")
         self.aggregate, self.options = aggregate.crossing(options.criterion.intersections), options
         self.setting = Setting.of(rows_of(self.aggregate, options), options)
@@ -274,14 +290,13 @@ class _Task:
         ).crossing(self.options.criterion.intersections)
         kinds = []
         if self.options.evidence != "model":
-            kinds.append(evidence_kinds.counted(rows, setting.system.events, self.options.costs))
+            kinds.append(evidence_kinds.counted(rows, setting.system.events, self.options.target))
         if self.options.evidence != "labels":
             p_y, columns = counted.means()
             used = {name: columns[name] for name in setting.groups}
             posteriors = scores.posteriors(setting.system.events, setting.groups, used, len(p_y))
-            margins = scores.margin(p_y, self.options.costs)
             rows = dataclasses.replace(rows, p_y=p_y)
-            kinds.append(evidence_kinds.expected(rows, margins, posteriors, self.options.costs))
+            kinds.append(evidence_kinds.expected(rows, posteriors, self.options.target))
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
         matrix = setting.system.matrix
         effects = found.shares @ matrix.T

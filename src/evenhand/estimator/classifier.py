@@ -106,6 +106,9 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         Promise that every constraint holds in the population with this probability, for exactly the
         classifier that is returned (:mod:`evenhand.rules.confidence`). Half of the rows are then seen by no model
         and no search: they certify. ``rule_.learned_from["confidence"]`` says what.
+    objective : str, default="accuracy"
+        What the rule maximises: "accuracy", "balanced_accuracy", or an F score such as "f1", "f2" or "f0.5"; see
+        :func:`evenhand.learn_rule`.
     costs : (false positive, false negative) or dict, default=None
         Minimise the mean cost instead of maximising accuracy.
     missing : {"raise", "ignore"}, default="raise"
@@ -179,6 +182,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         "recalibrate": ["boolean"],
         "safety": "no_validation",  # type: ignore[dict-item]
         "confidence": "no_validation",  # type: ignore[dict-item]
+        "objective": [str],
         "costs": [tuple, list, dict, None],
         "missing": [StrOptions({"raise", "ignore"})],
         "evidence": [StrOptions({"labels", "model", "both"})],
@@ -207,6 +211,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         recalibrate: bool = False,
         safety: float = 1.0,
         confidence: float | None = None,
+        objective: str = "accuracy",
         costs: Any = None,
         missing: Missing = "raise",
         evidence: EvidenceName = "labels",
@@ -228,6 +233,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         self.recalibrate = recalibrate
         self.safety = safety
         self.confidence = confidence
+        self.objective = objective
         self.costs = costs
         self.missing = missing
         self.evidence = evidence
@@ -417,6 +423,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
             search=self.search,
             evidence=self.evidence,
             safety=self.safety,
+            objective=self.objective,
             costs=read_costs(self.costs),
             missing=self.missing,
             random_state=seed if isinstance(seed, Integral) else int(rng.randint(2**31 - 1)),

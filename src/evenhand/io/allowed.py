@@ -15,9 +15,10 @@ _PARITIES = (
     "EqualOpportunity",
     "EqualizedOdds",
     "PredictiveEquality",
+    "PredictiveParity",
     "SelectionRatio",
 )
-_RATE_BOUNDS = ("LinearConstraint", "MaximumRate", "MinimumRate", "SelectionBudget")
+_RATE_BOUNDS = ("LinearConstraint", "MaximumRate", "MinimaxRate", "MinimumRate", "SelectionBudget")
 _EVENHAND = {
     "estimator.auxiliary": ("Layout", "Target"),
     "estimator.classifier": ("FairClassifier",),

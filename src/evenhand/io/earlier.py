@@ -14,7 +14,7 @@ from evenhand.rules.scores import by_attribute, read_costs
 from evenhand.rules.setting import Options
 
 # Parameters that classifiers did not have, and how they behaved.
-_BEFORE = {"safety": 0.0, "missing": "raise", "evidence": "labels"}
+_BEFORE = {"safety": 0.0, "missing": "raise", "evidence": "labels", "objective": "accuracy"}
 
 
 def bring_up_to_date(estimator: Any) -> None:

@@ -182,9 +182,10 @@ def summarize_card(
     dict
         With the keys ``schema``, ``title``, ``purpose``, ``data``, ``models`` (``estimates``, ``kind``),
         ``cross_fitting``, ``attribute_at_predict``, ``labels``, ``costs``, ``criteria``, ``tolerance``,
-        ``learned`` (``rows``, ``utility``, ``upper_bound``, ``status``), ``promise`` (what confidence= certified, or
-        None), ``terms``, ``counts``, ``rows``, ``held_out``, ``confidence``, ``before`` and ``after`` (states of the
-        report), ``flips``, ``flipped``, ``quality`` and ``separations`` (of the models), ``caveats``, ``provenance``.
+        ``learned`` (``rows``, ``objective``, ``utility``, ``upper_bound``, ``status``), ``promise`` (what
+        confidence= certified, or None), ``terms``, ``counts``, ``rows``, ``held_out``, ``confidence``, ``before`` and
+        ``after`` (states of the report), ``flips``, ``flipped``, ``quality`` and ``separations`` (of the models),
+        ``caveats``, ``provenance``.
     """
     step = report["steps"][report["chosen"]]
     diagnostics = None if fair is None else fair.diagnostics_
@@ -374,7 +375,8 @@ def _criterion(summary: Mapping[str, Any]) -> str:
     if learned is not None:
         bound = "" if learned["upper_bound"] is None else f"; no rule of its kind exceeds {learned['upper_bound']:.4f}"
         parts.append(
-            f"On the rows it was learnt from, the rule has utility {learned['utility']:.4f}{bound}"
+            f"On the rows it was learnt from, the rule's {_text(learned['objective'])} is"
+            f" {learned['utility']:.4f}{bound}"
             f" (search: {_text(learned['status'])})."
         )
     promise = summary["promise"]

@@ -20,6 +20,7 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.files import local_path, write_text
 from evenhand.report import charts
 from evenhand.report.summarize import SCHEMA
+from evenhand.rules.objective import ACCURACY
 
 KEYS = frozenset(
     {
@@ -56,6 +57,8 @@ MEANINGS = {
     "predictive_equality": "among rows with a negative label, positive decisions are equally frequent in every group",
     "equalized_odds": "positive decisions are equally frequent in every group, both among rows with a"
     " positive label and among rows with a negative one",
+    "predictive_parity": "among rows with a positive decision, positive labels are equally frequent in every group",
+    "accuracy_parity": "decisions are right equally often in every group",
 }
 # Control characters, marks that turn the direction of what follows, and halves of surrogate pairs.
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -292,9 +295,12 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
     learned = step["learned"]
     proof = ""
     if learned is not None:
-        proof = _PROOFS.get(learned["status"], "")
-        if learned["status"] == "gap":
-            proof = proof.format(points(learned["upper_bound"] - learned["utility"], 2))
+        better = "more accurate" if learned["objective"] == ACCURACY else f"better in {learned['objective']}"
+        bound = learned["upper_bound"]
+        size = "" if bound is None else points(bound - learned["utility"], 2)
+        proof = _PROOFS.get(learned["status"], "").format(better=better, size=size)
+        if learned["objective"] != ACCURACY:
+            proof = f"Its {learned['objective']} is {learned['utility']:.4f} on the rows it was learnt from. {proof}"
     texts = {
         "tolerance": tolerance_text(step["step_tolerance"]),
         "accuracy": percent(step["accuracy"]["value"]),
@@ -318,9 +324,8 @@ def _step_texts(summary: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str
 
 
 _PROOFS = {
-    "optimal": "On the rows it was learnt from, no rule of its kind within the tolerance is more accurate:"
-    " this was proven.",
-    "gap": "On the rows it was learnt from, a rule of its kind could be more accurate by at most {} points:"
+    "optimal": "On the rows it was learnt from, no rule of its kind within the tolerance is {better}: this was proven.",
+    "gap": "On the rows it was learnt from, a rule of its kind could be {better} by at most {size} points:"
     " this was proven.",
     "found": "It was found by a search that proves nothing about better rules.",
     "unchanged": "The model meets the tolerance as it is, and is left alone: no decision changes.",

@@ -36,6 +36,7 @@ from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Stratified, display_names
 from evenhand.rules.frontier import Frontier
+from evenhand.rules.objective import ACCURACY, in_words
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, thin_text
 from evenhand.rules.strata import places_of_new_rows, read_strata
@@ -125,7 +126,8 @@ def summarize(
         - ``criteria``: the names of the criteria that verdicts are given on; ``attributes``: names.
         - ``base``: the STATE of the decisions as the model alone makes them.
         - ``steps``: one for each rule, strict to loose: a STATE with ``step_tolerance``; ``learned``
-          (``utility``, ``upper_bound``, ``status`` on the rows it was learnt from, or None); ``terms``
+          (``objective`` by its name, its ``utility`` and ``upper_bound``, and the search's ``status``, on the rows it
+          was learnt from; or None); ``terms``
           (``name``, ``z``); ``flips`` (``attribute``, ``group``, ``rows``, ``to_positive``, ``to_negative``);
           ``flipped`` (the number of rows); ``harm``, a sentence where held-out rows show a wider gap than that of
           the model alone, or None; ``thin``, a sentence where the rows that it was learnt from are too few, or
@@ -355,7 +357,12 @@ def _step(
     learned = None
     if solution is not None:
         bound = solution.upper_bound if np.isfinite(solution.upper_bound) else None
-        learned = {"utility": solution.utility, "upper_bound": bound, "status": solution.status}
+        learned = {
+            "objective": in_words(str(rule.learned_from.get("objective", ACCURACY))),
+            "utility": solution.utility,
+            "upper_bound": bound,
+            "status": solution.status,
+        }
     return {
         **_state(found),
         "step_tolerance": float(tolerance),

@@ -1,6 +1,9 @@
 """The test behind a promise: which rules of a ladder are certified by the counts of fresh rows.
 
-Only counts are seen here: how many rows each event has, and how many of them each rule decides 1.
+Only counts are seen here. For most events they are the event's rows, and how many of them a rule decides 1. For
+accuracy they are a group's rows, and how many are decided right; for precision the rows that are selected, and how many
+have the positive label. A rule is fixed before these rows are seen, so that given how many rows it selects, the number
+of positive labels among them is binomial: the exact bounds hold for each such number, and so whatever it is.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class Claim:
     side : {"lower", "upper"}
         Which of its bounds this is. For a lower bound everything has the other sign.
     events : tuple of int
-        The events' positions in the system.
+        The events' positions among the system's ``measured_events``.
     coefficients : tuple of float
         One for each of them.
     limit : float
@@ -97,8 +100,8 @@ def claims(system: System, tolerance: float) -> tuple[Claim, ...]:
     [((1.0, -1.0), 0.05), ((-1.0, 1.0), 0.05)]
     """
     found = []
-    position = {event: index for index, event in enumerate(system.events)}
-    for index, constraint in enumerate(system.constraints):
+    position = {event: index for index, event in enumerate(system.measured_events)}
+    for index, constraint in enumerate(system.measured):
         events, coefficients = zip(*constraint.terms, strict=True)
         places = tuple(position[event] for event in events)
         disjoint = not any(may_overlap(a, b) for a, b in itertools.combinations(events, 2))
@@ -120,6 +123,8 @@ def may_overlap(first: Event, second: Event) -> bool:
 
 def has_paths(system: System, claimed: Sequence[Claim]) -> bool:
     """Tell whether each constraint is a band around one contrast, and no row is in the events of two constraints."""
+    if not system.plain:
+        return False
     sides: dict[int, list[Claim]] = {}
     for claim in claimed:
         sides.setdefault(claim.constraint, []).append(claim)
@@ -145,8 +150,8 @@ def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, 
         What every rule must meet.
     successes : array of int of shape (rules, events)
         How often each rule, in the order of testing, decides 1 within each event.
-    trials : array of int of shape (events,)
-        The rows in each event.
+    trials : array of int of shape (events,) or (rules, events)
+        The rows in each event; those that a rule selects, where precision is counted.
     confidence : float, default=0.95
         The level of every test.
 
@@ -167,8 +172,8 @@ def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, 
     2
     """
     level = check_confidence(confidence)
-    for passed, counts in enumerate(successes):
-        if not all(claim.holds(counts, trials, level) for claim in claimed):
+    for passed, (counts, rows) in enumerate(zip(successes, np.broadcast_to(trials, successes.shape), strict=True)):
+        if not all(claim.holds(counts, rows, level) for claim in claimed):
             return passed
     return len(successes)
 
@@ -310,7 +315,7 @@ class Shortfall:
 
     def error(self, system: System, have: Counts, certifying: int) -> InfeasibleError:
         """Return the error that says all this, given the rows of each event that there are in both parts."""
-        constraint = system.constraints[self.claim.constraint]
+        constraint, events = system.measured[self.claim.constraint], system.measured_events
         sign, word = (1.0, "at most") if self.claim.side == "upper" else (-1.0, "at least")
         text = (
             f"No rule is certified at tolerance {self.tolerance:g} with confidence {self.confidence:g}: the"
@@ -324,16 +329,16 @@ class Shortfall:
             can.append(f"confidence {math.floor(1e2 * self.highest_confidence) / 1e2:g}")
         if can:
             text += f" These rows can certify {' or '.join(can)}."
-        rows = {str(event): int(count) for event, count in zip(system.events, have, strict=True)}
+        rows = {_counted_text(event): int(count) for event, count in zip(events, have, strict=True)}
         needed = None
         if self.factor is not None:
             needed = {event: math.ceil(count * self.factor) for event, count in rows.items()}
-            scarce = min((str(system.events[place]) for place in self.claim.events), key=rows.__getitem__)
+            scarce = min((_counted_text(events[place]) for place in self.claim.events), key=rows.__getitem__)
             text += (
                 f" What was asked takes about {needed[scarce]:,} rows with {scarce} (now {rows[scarce]:,}),"
                 " and as many times more of the others."
             )
-        if len(self.claim.events) == 2 and all(event.attribute is not None for event in system.events):
+        if system.plain and len(self.claim.events) == 2 and all(event.attribute is not None for event in events):
             text += (
                 " Rules that decide fewer rows positively need fewer rows to certify:"
                 " add & evenhand.SelectionBudget(upper=0.1) to the criterion."
@@ -350,6 +355,11 @@ class Shortfall:
                 "rows_needed": needed,
             },
         )
+
+
+def _counted_text(event: Event) -> str:
+    """Return which rows are counted, in words."""
+    return str(event) + {"precision": ", selected", "npv": ", not selected"}.get(event.kind, "")
 
 
 def shortfall(

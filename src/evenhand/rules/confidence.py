@@ -64,9 +64,10 @@ from evenhand.rules.certify import (
     shortfall,
 )
 from evenhand.rules.criteria import check_tolerance
+from evenhand.rules.events import Event
 from evenhand.rules.ladder import best_rule, left_alone
 from evenhand.rules.paths import Paths
-from evenhand.rules.reserving import certifying_share, reserve_rows
+from evenhand.rules.reserving import certifying_share, reserve_rows, rows_of
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
 from evenhand.rules.strata import check_unstratified
@@ -137,7 +138,7 @@ def learn_with_confidence(
     check_unstratified(options.criterion.strata, "confidence", "use safety, and read the audit's intervals")
     check_confidence(confidence)
     if share is None:
-        share = certifying_share(options.criterion, rows, check_tolerance(tolerance))
+        share = certifying_share(options.bounded, rows, check_tolerance(tolerance))
     reserved = reserve_rows(options.criterion, rows, check_random_state(options.random_state), share)
     learning, certifying = rows.take(~reserved), rows.take(reserved)
     return learn_certified(learning, certifying, options, tolerance=tolerance, confidence=confidence)
@@ -166,8 +167,9 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
     if level < 0.5:
         raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
     setting = Setting.of(learning, options)
-    tested = Setting.of(certifying, dataclasses.replace(options, evidence="labels"))
-    inside = tested.evidence.shares > 0.0
+    Setting.of(certifying, dataclasses.replace(options, evidence="labels"))  # its rows are enough to be counted
+    certifying = certifying.crossing(options.criterion.intersections)
+    inside = np.column_stack([rows_of(event, certifying) for event in setting.system.measured_events])
     learn = _learn_centred if has_paths(setting.system, claims(setting.system, tolerance)) else _learn_strict_to_loose
     rule, entry = learn(setting, certifying, inside, tolerance, level)
     entry = {
@@ -183,6 +185,26 @@ def _counts(rule: Rule, certifying: Rows, inside: NDArray[np.bool_]) -> NDArray[
     """Return how many rows of each event a rule decides 1."""
     found: NDArray[np.int64] = inside[rule.decision_function(certifying.p_y, certifying.p_group) > 0.0].sum(axis=0)
     return found
+
+
+def _tally(
+    rule: Rule, rows: Rows, events: Sequence[Event], inside: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the successes and the trials of what each event counts among the decisions of a rule."""
+    assert rows.positive is not None
+    decided, positive = rule.decision_function(rows.p_y, rows.p_group) > 0.0, rows.positive
+    everyone = np.ones(len(decided), dtype=bool)
+    kinds = {
+        "selection": (decided, everyone),
+        "accuracy": (decided == positive, everyone),
+        "precision": (decided & positive, decided),
+        "npv": (~decided & ~positive, ~decided),
+    }
+    found = [
+        [np.count_nonzero(own & which) for which in kinds[event.kind]]
+        for event, own in zip(events, inside.T, strict=True)
+    ]
+    return np.array(found, dtype=np.int64)[:, 0], np.array(found, dtype=np.int64)[:, 1]
 
 
 def _rows_in_both(setting: Setting, trials: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -208,8 +230,7 @@ class _Centred:
     ) -> _Centred:
         unchanged = left_alone(setting, tolerance)
         if unchanged is None:
-            problem, solver = setting.problem([tolerance]), setting.options.solver
-            (found,) = solver.solve(problem, random_state=setting.options.random_state)
+            (found,) = setting.solve(setting.problem([tolerance]))
         else:
             found = unchanged.solution_
         paths = Paths.of(setting, tolerance, found, inside.sum(axis=0))
@@ -366,15 +387,20 @@ def _learn_strict_to_loose(
     if not ladder.rules:
         best_rule(setting.rows, setting.options, tolerance)
         raise InfeasibleError("The search found no rule on the rows that learn.")
-    successes, trials = np.array([_counts(rule, certifying, inside) for rule in ladder.rules]), inside.sum(axis=0)
-    claimed = claims(setting.system, tolerance)
+    system, events = setting.system, setting.system.measured_events
+    tallies = [_tally(rule, certifying, events, inside) for rule in ladder.rules]
+    successes, trials = (np.array(part) for part in zip(*tallies, strict=True))
+    claimed = claims(system, tolerance)
     passed = fixed_sequence(claimed, successes, trials, confidence)
     if passed == 0:
         ratio = len(certifying) / len(setting.rows)
-        short = shortfall(claimed, successes[0], trials, ladder.anchors(claimed), ratio, tolerance, confidence)
-        raise short.error(setting.system, _rows_in_both(setting, trials), len(certifying))
+        own = np.column_stack([rows_of(event, setting.rows) for event in events])
+        learnt = _tally(ladder.rules[0], setting.rows, events, own)
+        anchors = ladder.anchors(claimed) if system.plain else [claim.estimate(*learnt) for claim in claimed]
+        short = shortfall(claimed, successes[0], trials[0], anchors, ratio, tolerance, confidence)
+        raise short.error(system, learnt[1] + trials[0], len(certifying))
     last = passed - 1
-    bounds = [claim.bound(successes[last], trials, confidence) for claim in claimed]
+    bounds = [claim.bound(successes[last], trials[last], confidence) for claim in claimed]
     return ladder.rules[last], {
         "rules_learnt": len(ladder.rules),
         "rules_certified": passed,
@@ -411,8 +437,7 @@ def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confiden
     far = np.abs(setting.system.matrix).sum(axis=1) + 1.0
     problem = dataclasses.replace(problem, lower=np.maximum(lower, -far), upper=np.minimum(upper, far))
     rules, kept = [], []
-    options = setting.options
-    for step, result in enumerate(options.solver.solve(problem, random_state=options.random_state)):
+    for step, result in enumerate(setting.solve(problem)):
         if not isinstance(result, NoRule):
             rules.append(setting.rule(problem, result, tolerance, step))
             kept.append(step)
@@ -464,9 +489,10 @@ def _certificate(
     system: System, rung: tuple[FloatArray, FloatArray], claimed: Sequence[Claim], bounds: Sequence[float]
 ) -> list[dict[str, Any]]:
     """Return, as plain data, what each constraint was learnt within and is certified to keep."""
+    inner = rung if system.plain else np.full((2, len(system.measured)), np.inf)
     entries: list[dict[str, Any]] = [
         {"name": constraint.name, "inner_lower": _plain(lower), "inner_upper": _plain(upper)}
-        for constraint, lower, upper in zip(system.constraints, *rung, strict=True)
+        for constraint, lower, upper in zip(system.measured, *inner, strict=True)
     ]
     for entry in entries:
         entry |= {"certified_lower": None, "certified_upper": None}

@@ -19,9 +19,10 @@ from evenhand.rules.parities import (
     EqualizedOdds,
     EqualOpportunity,
     PredictiveEquality,
+    PredictiveParity,
     SelectionRatio,
 )
-from evenhand.rules.rate_bounds import LinearConstraint, MaximumRate, MinimumRate, SelectionBudget
+from evenhand.rules.rate_bounds import LinearConstraint, MaximumRate, MinimaxRate, MinimumRate, SelectionBudget
 
 __all__ = [
     "NAMES",
@@ -34,8 +35,10 @@ __all__ = [
     "Intersection",
     "LinearConstraint",
     "MaximumRate",
+    "MinimaxRate",
     "MinimumRate",
     "PredictiveEquality",
+    "PredictiveParity",
     "SelectionBudget",
     "SelectionRatio",
     "check_tolerance",
@@ -56,6 +59,8 @@ NAMES: dict[str, type[Criterion]] = {
     "false_positive_rate_parity": PredictiveEquality,
     "accuracy_parity": AccuracyParity,
     "ap": AccuracyParity,
+    "predictive_parity": PredictiveParity,
+    "pp": PredictiveParity,
 }
 _TYPES: dict[str, type[Criterion]] = {
     cls.__name__: cls
@@ -67,8 +72,10 @@ _TYPES: dict[str, type[Criterion]] = {
         EqualizedOdds,
         LinearConstraint,
         MaximumRate,
+        MinimaxRate,
         MinimumRate,
         PredictiveEquality,
+        PredictiveParity,
         SelectionBudget,
         SelectionRatio,
     )

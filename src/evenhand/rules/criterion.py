@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,29 @@ from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.events import AttributeKey, Groups, Intersection, Kind, Stratified, event_to_dict
+
+
+class Level(NamedTuple):
+    """A number that makes a criterion linear once it is known, such as the precision that all groups are to have.
+
+    ``attribute`` is the one that it is about, where the criterion has a level for each. ``moving`` tells whether the
+    caller's tolerance has any effect on the bounds.
+    """
+
+    part: Criterion
+    attribute: AttributeKey | None = None
+    moving: bool = False
+
+
+Ranges = Mapping[Level, tuple[float, float]]
+
+
+def single(values: Mapping[Level, float]) -> Ranges:
+    """Return ranges at which, with a caller's tolerance of 0, floors and ceilings are at one value for each level."""
+    return {
+        level: (value, value if (own := level.part.tolerance) is None else value - own)
+        for level, value in values.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +58,7 @@ class Criterion:
     tolerance: float | None = None
 
     needs_joint: ClassVar[bool] = False
+    has_levels: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.attribute, str | Intersection | None):
@@ -74,6 +98,21 @@ class Criterion:
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bounds, for attributes with these groups."""
         raise NotImplementedError
+
+    def reported(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bounds whose values a rule reports: its own, unless only a fit finds them."""
+        return self.constraints(groups)
+
+    def levels(self, groups: Groups) -> tuple[Level, ...]:
+        """Return what must be known for the bounds to be linear in the decisions: nothing, for most criteria."""
+        return ()
+
+    def at(self, ranges: Ranges, tolerance: float) -> Criterion:
+        """Return linear bounds that every rule meets that meets the criterion with its levels in these ranges.
+
+        Where a range is a single number, the rules that meet the bounds meet the criterion.
+        """
+        return self
 
     def _attributes(self, groups: Groups) -> tuple[AttributeKey, ...]:
         check_groups(groups)
@@ -134,6 +173,11 @@ class Composite(Criterion):
         return any(part.needs_joint for part in self.parts)
 
     @property
+    def has_levels(self) -> bool:  # type: ignore[override]
+        """Whether any part is linear only once a level is known."""
+        return any(part.has_levels for part in self.parts)
+
+    @property
     def intersections(self) -> tuple[Intersection, ...]:
         """The crossed attributes that the parts speak of."""
         return tuple(dict.fromkeys(crossed for part in self.parts for crossed in part.intersections))
@@ -151,6 +195,18 @@ class Composite(Criterion):
     def stratified(self, groups: Groups) -> tuple[Stratified, ...]:
         """Return the attributes that a part compares within strata."""
         return tuple(dict.fromkeys(key for part in self.parts for key in part.stratified(groups)))
+
+    def reported(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return the bounds of all parts whose values a rule reports."""
+        return tuple(dict.fromkeys(bound for part in self.parts for bound in part.reported(groups)))
+
+    def levels(self, groups: Groups) -> tuple[Level, ...]:
+        """Return the levels of all parts."""
+        return tuple(dict.fromkeys(level for part in self.parts for level in part.levels(groups)))
+
+    def at(self, ranges: Ranges, tolerance: float) -> Criterion:
+        """Return all parts at these levels."""
+        return Composite(parts=tuple(one for part in self.parts for one in _parts(part.at(ranges, tolerance))))
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
         """Return the bounds of all parts; a bound that two parts share is kept once."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.events import FEWEST_ROWS, Event
-from evenhand.rules.scores import Costs
+from evenhand.rules.events import FEWEST_ROWS, Event, Kind
+from evenhand.rules.objective import ACCURACY, Objective
 
 EvidenceName = Literal["labels", "model", "both"]
 
@@ -25,7 +25,7 @@ EvidenceName = Literal["labels", "model", "both"]
 class Evidence:
     """Per row: the gain of deciding 1, and the share in each event's rate; and the utility of deciding 0 throughout.
 
-    ``counts`` is each event's effective number of rows.
+    ``counts`` is each event's effective number of rows, ``divisor`` that of :class:`evenhand.rules.objective.Worth`.
     """
 
     gain: FloatArray
@@ -33,27 +33,55 @@ class Evidence:
     offset: float
     priors: FloatArray
     counts: FloatArray
+    divisor: tuple[float, float] | None = None
 
     def mean(self, other: Evidence) -> Evidence:
         """Return the mean of two kinds of evidence."""
+        divisor = None
+        if self.divisor is not None and other.divisor is not None:
+            divisor = 0.5 * (self.divisor[0] + other.divisor[0]), self.divisor[1]
         return Evidence(
             0.5 * (self.gain + other.gain),
             0.5 * (self.shares + other.shares),
             0.5 * (self.offset + other.offset),
             0.5 * (self.priors + other.priors),
             self.counts,
+            divisor,
         )
 
 
-def counted(rows: Rows, events: Sequence[Event], costs: Costs = (1.0, 1.0)) -> Evidence:
-    """Return the evidence of counted labels and groups (the paper's)."""
+def positive_share(rows: Rows, *, counted: bool) -> float:
+    """Return the share of positive labels, counted or expected by the model."""
+    if not counted:
+        return float(rows.weights @ rows.p_y / rows.weights.sum())
     if rows.positive is None:
         raise InputError("These rows have no labels, and labels are counted: pass them, or say evidence='model'.")
+    return float(rows.weights[rows.positive].sum() / rows.weights.sum())
+
+
+def predictive_value(rows: Rows, decided: NDArray[np.bool_], kinds: frozenset[Kind], *, counted: bool) -> float:
+    """Return the precision of some decisions over everyone, or the negative predictive value where kinds say so.
+
+    It is not nearer than a twentieth to 0 or 1, and one half where nobody is decided so.
+    """
+    right = rows.p_y if not counted or rows.positive is None else rows.positive.astype(np.float64)
+    if "npv" in kinds:
+        decided, right = ~decided, 1.0 - right
+    inside = rows.weights * decided
+    return float(np.clip(inside @ right / inside.sum(), 0.05, 0.95)) if inside.sum() > 0.0 else 0.5
+
+
+def counted(rows: Rows, events: Sequence[Event], objective: Objective | None = None) -> Evidence:
+    """Return the evidence of counted labels and groups (the paper's)."""
+    objective = Objective() if objective is None else objective
+    share = positive_share(rows, counted=True)
+    assert rows.positive is not None
     y, weights = rows.positive, rows.weights
-    false_positive, false_negative = costs
+    worth = objective.worth(share)
     total = weights.sum()
-    gain = np.where(y, false_negative, -false_positive) * weights / total
-    offset = float((weights[~y] if costs == (1.0, 1.0) else -false_negative * weights[y]).sum() / total)
+    gain = np.where(y, worth.positive, worth.negative) * weights / total
+    # The share of the negative labels, added up: 1 minus the share of the others is rounded.
+    offset = float(weights[~y].sum() / total) if objective.name == ACCURACY else worth.nothing
     shares = np.empty((len(y), len(events)))
     priors, counts = np.empty(len(events)), np.empty(len(events))
     for j, event in enumerate(events):
@@ -75,7 +103,7 @@ def counted(rows: Rows, events: Sequence[Event], costs: Costs = (1.0, 1.0)) -> E
         shares[:, j] = inner / mass
         priors[j] = mass / total
         counts[j] = _worth(inner, rows.copies)
-    return Evidence(gain, shares, offset, priors, counts)
+    return Evidence(gain, shares, offset, priors, counts, worth.divisor)
 
 
 def _worth(weights: FloatArray, copies: NDArray[np.int64] | None) -> float:
@@ -84,13 +112,14 @@ def _worth(weights: FloatArray, copies: NDArray[np.int64] | None) -> float:
     return float(weights.sum() ** 2 / squares.sum())
 
 
-def expected_offset(weights: FloatArray, p_y: FloatArray, costs: Costs) -> float:
+def expected_offset(weights: FloatArray, p_y: FloatArray, objective: Objective) -> float:
     """Return the expected utility of deciding 0 throughout."""
-    unlike = (1.0 - p_y) if costs == (1.0, 1.0) else -costs[1] * p_y
-    return float(weights @ unlike / weights.sum())
+    if objective.name == ACCURACY:
+        return float(weights @ (1.0 - p_y) / weights.sum())
+    return objective.worth(float(weights @ p_y / weights.sum())).nothing
 
 
-def expected(rows: Rows, margins: FloatArray, posteriors: FloatArray, costs: Costs) -> Evidence:
+def expected(rows: Rows, posteriors: FloatArray, objective: Objective) -> Evidence:
     """Return the evidence of the model's own expectations: no label and no group is looked at."""
     weights, p_y = rows.weights, rows.p_y
     total = weights.sum()
@@ -98,8 +127,10 @@ def expected(rows: Rows, margins: FloatArray, posteriors: FloatArray, costs: Cos
     empty = np.flatnonzero(mass <= 0.0)
     if empty.size:
         raise InputError(f"The model gives no row any probability of event {empty[0]}: its rate cannot be expected.")
-    offset = expected_offset(weights, p_y, costs)
+    worth = objective.worth(positive_share(rows, counted=False))
+    offset = expected_offset(weights, p_y, objective)
+    gain = ((worth.positive - worth.negative) * p_y + worth.negative) * weights / total
     # The two sums add the rows in different orders, so that a certain event's share may be above 1 by rounding.
     priors = np.minimum(mass / total, 1.0)
     shares = posteriors * weights[:, None] / mass
-    return Evidence(margins * weights / total, shares, offset, priors, priors * _worth(weights, rows.copies))
+    return Evidence(gain, shares, offset, priors, priors * _worth(weights, rows.copies), worth.divisor)

@@ -127,6 +127,7 @@ def frontier(
     search: str | Search = "certified",
     evidence: EvidenceName = "labels",
     safety: float = 0.0,
+    objective: str = "accuracy",
     sample_weight: ArrayLike | None = None,
     costs: Any = None,
     pos_label: Hashable = 1,
@@ -158,6 +159,7 @@ def frontier(
         search=search,
         evidence=evidence,
         safety=safety,
+        objective=objective,
         costs=read_costs(costs),
         priors=priors,
         missing=missing,
@@ -208,16 +210,15 @@ def rule_and_frontier(rows: Rows, options: Options, tolerance: float, steps: int
 
 def _point(setting: Setting, tolerance: float, rule: Rule) -> FrontierPoint:
     solution = rule.solution_
-    gap = float(np.abs(np.array(solution.values)[setting.system.moving]).max())
-    return FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, rule)
+    return FrontierPoint(tolerance, solution.utility, setting.gap(solution.values), solution.upper_bound, rule)
 
 
 def _frontier(setting: Setting, tolerances: Sequence[float] | None, among: float | None, steps: int) -> Frontier:
     if not setting.system.moves:
         raise InputError("Every bound of this criterion has its own tolerance: there is no trade-off to draw.")
     problem = setting.problem([0.0])
-    base_utility, base_values = problem.evaluate(setting.margins > 0.0)
-    base_gap = float(np.abs((base_values + setting.system.shift)[setting.system.moving]).max())
+    alone = setting.margins > 0.0
+    base_utility, base_gap = problem.evaluate(alone)[0], setting.gap(setting.measure(alone))
     asked = tolerance_ladder(base_gap, steps) if tolerances is None else _read_ladder(tolerances)
     if among is not None:
         asked.append(among)

@@ -10,6 +10,7 @@ import numpy as np
 
 from evenhand.errors import EvenhandWarning, InfeasibleError
 from evenhand.rows import Rows
+from evenhand.rules import levels
 from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.joining import in_each_stratum, join, no_rule
 from evenhand.rules.rule import Rule
@@ -34,6 +35,8 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
     """Return what :func:`best_rule` does; ``found`` is what a search has found for the tolerance already."""
     if setting.options.safety == 0.0:
         return found or _only_answer(setting, tolerance)
+    if setting.system.levels:
+        return _safe_level(setting, tolerance)
     if setting.strata:
         warn_of_thin_cells(setting, tolerance)
         return join(setting, in_each_stratum(setting, lambda part: _with_safety(part, tolerance)), tolerance)
@@ -56,7 +59,9 @@ def _with_safety(setting: Setting, tolerance: float, found: Rule | None = None) 
 
 
 def left_alone(setting: Setting, tolerance: float) -> Rule | None:
-    """Return the rule that changes nothing, if the model meets the bounds."""
+    """Return the rule that changes nothing, if the model meets the bounds and goes by the objective's threshold."""
+    if setting.options.target.is_ratio:
+        return None
     problem = setting.problem([tolerance])
     origin = np.zeros(problem.dimension)
     solution = conclude(problem, 0, origin, status="unchanged")
@@ -76,6 +81,16 @@ def _without(setting: Setting) -> Setting:
 
 def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
     """Return a rule that meets the bounds as they were asked for; it says so, and so does a warning."""
+    _warn_without_safety(setting, tolerance)
+    asked = pairs(*setting.system.bounds([tolerance]))
+    return dataclasses.replace(
+        rule,
+        solution=dataclasses.replace(rule.solution_, asked=asked, used=asked),
+        learned_from={**rule.learned_from, "safety": setting.safety.to_dict(tolerance)},
+    )
+
+
+def _warn_without_safety(setting: Setting, tolerance: float) -> None:
     stratum = setting.system.events[0].stratum
     where = "" if stratum is None else f"Within {stratum[0]}={printable(stratum[1])}: "
     warnings.warn(
@@ -83,14 +98,22 @@ def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
         " these rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or"
         " use more rows.",
         EvenhandWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
-    asked = pairs(*setting.system.bounds([tolerance]))
-    return dataclasses.replace(
-        rule,
-        solution=dataclasses.replace(rule.solution_, asked=asked, used=asked),
-        learned_from={**rule.learned_from, "safety": setting.safety.to_dict(tolerance)},
-    )
+
+
+def _safe_level(setting: Setting, tolerance: float) -> Rule:
+    """Return what :func:`rule_for` does for predictive parity: its tolerance is drawn in, and there is one for all."""
+    levels.check_safe(setting)
+    plain = _only_answer(_without(setting), tolerance)
+    asked, used, thin = levels.drawn_in(setting, tolerance, setting.decide(plain.z))
+    if thin:
+        warnings.warn(thin_text(thin), EvenhandWarning, stacklevel=4)
+    found = levels.answer_within(setting, tolerance, used)
+    if isinstance(found, Rule):
+        return levels.with_safety(setting, found, asked, used, thin)
+    _warn_without_safety(setting, tolerance)
+    return levels.with_safety(setting, plain, asked, asked, thin)
 
 
 def warn_of_thin_cells(setting: Setting, tolerance: float) -> None:
@@ -114,6 +137,8 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
     ``strict`` raises there.
     """
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
+    if setting.system.levels:
+        return _answer_with_levels(setting, ladder, strict=strict)
     if setting.strata:
         inside = zip(*(answer_ladder(part, ladder, strict=strict) for part in setting.strata), strict=True)
         by_step = [[answer for _, answer in answers] for answers in inside]
@@ -123,7 +148,7 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
         ]
     problem = setting.problem(ladder)
     solver = setting.options.solver
-    results = solver.solve(problem, random_state=setting.options.random_state)
+    results = setting.solve(problem)
     answers: list[tuple[float, Rule | NoRule]] = []
     for step, (tolerance, result) in enumerate(zip(ladder, results, strict=True)):
         if isinstance(result, NoRule):
@@ -134,6 +159,27 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
             if len(ladder) == 1 and result.status in ("gap", "found"):
                 result = dataclasses.replace(result, expected_optimum=setting.expected_optimum(problem))
             answers.append((tolerance, setting.rule(problem, result, tolerance, step)))
+    return answers
+
+
+def _answer_with_levels(setting: Setting, ladder: list[float], *, strict: bool) -> list[tuple[float, Rule | NoRule]]:
+    """Return what :func:`answer_ladder` does where the criterion has levels: a search for each tolerance."""
+    answers: list[tuple[float, Rule | NoRule]] = []
+    plain: list[Rule] = []
+    if setting.options.safety > 0.0:
+        levels.check_safe(setting)
+    for tolerance in ladder:
+        found = levels.answer(_without(setting), tolerance, plain)
+        if isinstance(found, Rule):
+            plain.append(found)
+            if setting.options.safety > 0.0:
+                asked, used, thin = levels.drawn_in(setting, tolerance, setting.decide(found.z))
+                found = levels.answer_within(setting, tolerance, used)
+                if isinstance(found, Rule):
+                    found = levels.with_safety(setting, found, asked, used, thin)
+        elif strict:
+            raise levels.infeasible(setting, tolerance, found)
+        answers.append((tolerance, found))
     return answers
 
 

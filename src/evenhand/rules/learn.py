@@ -35,6 +35,7 @@ def learn_rule(
     evidence: EvidenceName = "labels",
     safety: float = 0.0,
     confidence: float | None = None,
+    objective: str = "accuracy",
     randomize: bool = False,
     sample_weight: ArrayLike | None = None,
     costs: Any = None,
@@ -45,7 +46,7 @@ def learn_rule(
     strata: SensitiveFeatures | None = None,
     random_state: Seed = None,
 ) -> Rule | Mixture:
-    """Learn the most accurate decision rule that meets a fairness criterion.
+    """Learn the best decision rule that meets a fairness criterion.
 
     Parameters
     ----------
@@ -79,6 +80,10 @@ def learn_rule(
     confidence : float or None, default=None
         Promise that every constraint holds in the population with this probability; see
         :mod:`evenhand.rules.confidence`.
+    objective : str, default="accuracy"
+        What is maximised: "accuracy", "balanced_accuracy" (the mean of the true positive and the true negative rate),
+        or an F score by its usual name, such as "f1", "f2" or "f0.5". Rules for an F score have a threshold of their
+        own.
     randomize : bool, default=False
         Whether lots may be drawn: the result is a :class:`evenhand.rules.mixture.Mixture` of rules that meets the
         bounds in the mean, often at tolerances that no single rule meets, and is at least as accurate as any single
@@ -86,7 +91,7 @@ def learn_rule(
     sample_weight : array of shape (n,), default=None
         A weight of k counts as k copies.
     costs : (false positive, false negative) or dict, default=None
-        Minimise the mean cost instead of maximising accuracy.
+        Minimise the mean cost instead of maximising accuracy; an objective of its own.
     pos_label : label, default=1
         The positive label.
     groups : sequence or dict of sequences, default=None
@@ -123,6 +128,7 @@ def learn_rule(
         search=search,
         evidence=evidence,
         safety=safety,
+        objective=objective,
         costs=read_costs(costs),
         priors=priors,
         missing=missing,

@@ -169,7 +169,14 @@ class Mixture:
 def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
     """Return the best mixture of rules that meets a tolerance in the mean; raise InfeasibleError where none does."""
     tolerance = check_tolerance(tolerance)
+    if options.target.is_ratio:
+        raise InputError(
+            f"randomize=True maximises accuracy, balanced accuracy or minus the mean cost, not {options.objective!r}:"
+            " choose one of these, or leave randomize=False."
+        )
     setting = Setting.of(rows, options)
+    if setting.system.levels:
+        raise InputError("randomize=True mixes rules under linear bounds: PredictiveParity and MinimaxRate are not.")
     problem = setting.problem([tolerance])
     found = mix(problem)
     if isinstance(found, NoRule):

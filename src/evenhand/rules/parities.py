@@ -13,8 +13,9 @@ import numpy as np
 from evenhand.arguments import is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.rules.constraints import Constraint
-from evenhand.rules.criterion import Criterion, check_several
+from evenhand.rules.criterion import Composite, Criterion, Level, Ranges, check_several
 from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Groups, Kind, Stratified, event_names
+from evenhand.rules.rate_bounds import MaximumRate, MinimumRate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +165,50 @@ class AccuracyParity(_Parity):
     labels: ClassVar[tuple[int | None, ...]] = (None,)
     kind: ClassVar[Kind] = "accuracy"
     needs_joint: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictiveParity(_Parity):
+    """The precisions of every two groups differ by at most the tolerance.
+
+    A difference of precisions is not linear in the decisions. For a common level it is: every precision is at least the
+    level and at most the level plus the tolerance. A fit searches over the level, and what it proves holds for all
+    levels; see :mod:`evenhand.rules.levels`. A group in which nobody is selected has no precision, and meets it. See
+    DemographicParity for the parameters.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(2000, random_state=0)
+    >>> rule = eh.learn_rule(
+    ...     data.y, data.group, data.p_y, data.p_joint, criterion="predictive_parity", tolerance=0.02)
+    >>> rule.solution_.status, abs(rule.solution_.values[0]) <= 0.02
+    ('optimal', True)
+    """
+
+    labels: ClassVar[tuple[int | None, ...]] = (None,)
+    kind: ClassVar[Kind] = "precision"
+    needs_joint: ClassVar[bool] = True
+    has_levels: ClassVar[bool] = True
+
+    def levels(self, groups: Groups) -> tuple[Level, ...]:
+        """Return the precision of each attribute's groups."""
+        if self.within is not None:
+            raise InputError(
+                "PredictiveParity with within= can be audited, but not fitted: leave out within, or bound the precision"
+                " with MinimumRate and MaximumRate."
+            )
+        return tuple(Level(self, attribute, self.tolerance is None) for attribute in self._attributes(groups))
+
+    def at(self, ranges: Ranges, tolerance: float) -> Criterion:
+        """Return a floor at the lowest level, and a ceiling at the highest plus the tolerance."""
+        slack = tolerance if self.tolerance is None else self.tolerance
+        parts: list[Criterion] = []
+        for level, (low, high) in ranges.items():
+            if level.part == self:
+                parts.append(MinimumRate("precision", low, attribute=level.attribute))
+                parts.append(MaximumRate("precision", min(high + slack, 1.0), attribute=level.attribute))
+        return Composite(parts=tuple(parts))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from evenhand.arguments import is_number, shown
 from evenhand.errors import InputError
 from evenhand.rules.constraints import Constraint, check_linear, sum_text
-from evenhand.rules.criterion import Criterion, check_groups
+from evenhand.rules.criterion import Criterion, Level, Ranges, check_groups
 from evenhand.rules.events import RATES, Event, Groups, Intersection, Kind, event_names
 
 RateName = Literal[
@@ -114,6 +114,84 @@ class MaximumRate(_RateBound):
     side: ClassVar[Literal["floor", "ceiling"]] = "ceiling"
     rate: RateName
     ceiling: float
+
+
+# A rate that is good, and the name of what it leaves of 1.
+_OPPOSITES = {"tpr": "fnr", "tnr": "fpr", "precision": "fdr", "npv": "for", "accuracy": "error"}
+
+
+@dataclass(frozen=True)
+class MinimaxRate(Criterion):
+    """The largest rate of any group is as small as a rule can make it; among such rules the best one is taken.
+
+    A fit searches for the smallest ceiling that some rule meets, and then for the best rule under it. The rule's own
+    criterion is :class:`MaximumRate` with that ceiling, and ``rule.learned_from["minimax"]`` says what was proven.
+
+    Parameters
+    ----------
+    rate : str
+        "error", "fpr", "fnr", "fdr", "for" or "selection". For the largest of the smallest rates take what it leaves of
+        1: "fnr" for "tpr", "fdr" for "precision".
+    attribute : str, Intersection or None, default=None
+        ``None`` takes the groups of all attributes together.
+    tolerance : float or None, default=None
+        How far above the smallest ceiling the rates may be; 0 unless given.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(2000, random_state=0)
+    >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion=eh.MinimaxRate("error"))
+    >>> found = rule.learned_from["minimax"]
+    >>> found["value"] - found["lower_bound"] < 1e-8, rule.criterion.ceiling == found["value"]
+    (True, True)
+    """
+
+    has_levels: ClassVar[bool] = True
+    rate: RateName
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rate, str) and self.rate in _OPPOSITES:
+            raise InputError(
+                f"MinimaxRate makes the largest rate small, and {self.rate} is to be large: write"
+                f" MinimaxRate({_OPPOSITES[self.rate]!r})."
+            )
+        if not isinstance(self.rate, str) or self.rate not in RATES:
+            known = [name for name in RATES if name not in _OPPOSITES]
+            raise InputError(f"MinimaxRate knows the rates {known!r}; got rate={shown(self.rate)}.")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """What its rate counts."""
+        return frozenset([RATES[self.rate].kind])
+
+    @property
+    def needs_joint(self) -> bool:  # type: ignore[override]
+        """Whether p(Y, A | x) is needed; p(A | x) is enough for the selection rate."""
+        return MaximumRate(self.rate, 1.0).needs_joint
+
+    def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Raise: what the smallest ceiling is, only a fit finds."""
+        raise InputError(
+            f"MinimaxRate({self.rate!r}) asks for the least that a rule can reach, which decisions do not show: name a"
+            f" ceiling, as in MaximumRate({self.rate!r}, 0.2). The criterion of a fitted rule has the one it reached."
+        )
+
+    def reported(self, groups: Groups) -> tuple[Constraint, ...]:
+        """Return each group's rate, without a ceiling to speak of."""
+        return MaximumRate(self.rate, 1.0, attribute=self.attribute).constraints(groups)
+
+    def levels(self, groups: Groups) -> tuple[Level, ...]:
+        """Return the ceiling."""
+        self._attributes(groups)
+        return (Level(self),)
+
+    def at(self, ranges: Ranges, tolerance: float) -> Criterion:
+        """Return the ceiling at its highest, plus the criterion's own tolerance."""
+        slack = 0.0 if self.tolerance is None else self.tolerance
+        highest = next(high for level, (_, high) in ranges.items() if level.part == self)
+        return MaximumRate(self.rate, min(max(highest + slack, 0.0), 1.0), attribute=self.attribute)
 
 
 @dataclass(frozen=True)

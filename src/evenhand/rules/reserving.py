@@ -34,7 +34,7 @@ def certifying_share(criterion: Criterion, rows: Rows, tolerance: float) -> floa
     system = write_out(criterion, rows.groups)
     if not has_paths(system, claims(system, tolerance)):
         return CERTIFYING_SHARE_OF_LADDERS
-    fewest = min(int(_rows_of(event, rows).sum()) for event in system.events)
+    fewest = min(int(rows_of(event, rows).sum()) for event in system.events)
     return float(np.clip(1.0 - LEARNING_ROWS / max(fewest, 1), CERTIFYING_SHARE_WITH_MODELS, CERTIFYING_SHARE))
 
 
@@ -111,14 +111,13 @@ def _part_of_room(system: System, positive: float, counts: FloatArray, tolerance
 
 def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bool_]], NDArray[np.intp]]:
     """Return the rows of each event, and a stratum for each row such that each event lies within one."""
-    if criterion.kinds != {"selection"}:
+    if criterion.has_levels:
         raise InputError(
-            "confidence tests rates of positive decisions, among everyone or among the rows of one label; this"
-            f" criterion speaks of {', '.join(sorted(criterion.kinds - {'selection'}))}: use safety=..., and audit on"
-            " other rows."
+            "confidence tests bounds that are known before the rows are seen: PredictiveParity and MinimaxRate search"
+            " for theirs. Use MinimumRate and MaximumRate, or safety=..., and audit on other rows."
         )
-    events = write_out(criterion, rows.groups).events
-    inside = {event: _rows_of(event, rows) for event in events}
+    events = write_out(criterion, rows.groups).measured_events
+    inside = {event: rows_of(event, rows) for event in events}
     stratum = np.zeros(len(rows), dtype=np.intp)
     for number, cluster in enumerate(_clusters(events), start=1):
         for event in cluster:
@@ -137,7 +136,8 @@ def _check_parts(inside: dict[Event, NDArray[np.bool_]], reserved: NDArray[np.bo
             )
 
 
-def _rows_of(event: Event, rows: Rows) -> NDArray[np.bool_]:
+def rows_of(event: Event, rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows an event is about: those of its group and label, whatever it counts there."""
     assert rows.positive is not None
     inside = np.ones(len(rows), dtype=bool) if event.label is None else rows.positive == bool(event.label)
     if event.attribute is not None:

@@ -29,7 +29,7 @@ from evenhand.search.kernels.margin import linear_margin
 from evenhand.search.problem import Solution
 from evenhand.text import printable
 
-ROWS_A_THREAD = 500_000
+ROWS_A_THREAD, ROWS_IN_CACHE = 500_000, 2**15
 PRIOR_SLACK = 0.02
 TIE = 2.0**-44
 
@@ -316,17 +316,23 @@ class Rule:
         strata : array, Series, frame or dict of columns, default=None
             Each row's stratum, for a rule whose criterion has ``within``.
         """
+        return self._fair_margins(p_y, p_group, strata, np.float64)
+
+    def _fair_margins(
+        self, p_y: ArrayLike, p_group: GroupProbabilities | None, strata: SensitiveFeatures | None, kind: Any
+    ) -> NDArray[Any]:
+        """Return the fair margins as floats or, where ``kind`` is that of whole numbers, whether each is above 0."""
         p = as_float_array(p_y, "p_y")
         if strata is not None and self.strata and p.ndim == 1 and len(p) > ROWS_AT_ONCE:
             parts = parts_with_strata(self, p, p_group, strata)
-            return np.concatenate([self.decision_function(p[some], part) for some, part in parts])
+            return np.concatenate([self._fair_margins(p[some], part, None, kind) for some, part in parts])
         p_group = with_strata(self, p, p_group, strata)
         groups = self._needed_groups()
         columns = _plain_columns(p_group, groups, len(p)) if p.ndim == 1 else None
         if columns is None:
             columns = self.read_columns(p_y, p_group)
         form = self.linear_form(joint={name: array.ndim == 3 for name, array in columns.items()})
-        out = np.empty(len(p))
+        out = np.empty(len(p), dtype=kind)
         bad = self._evaluate(form, p, columns, out)
         if bad >= 0:
             # Either this raises, or rounding took some over the edge and they are set to it.
@@ -335,26 +341,36 @@ class Rule:
         return out
 
     def _evaluate(
-        self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: FloatArray
+        self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: NDArray[Any]
     ) -> int:
-        """Fill ``out`` with the fair margins; return the first row that is not made of probabilities, or -1."""
+        """Fill ``out`` with margins, or with 1 where they are above 0; return the first row that is no probability."""
+        attributes = list(columns.items()) or [("", np.ones((len(p), 1)))]
 
-        def part(start: int, stop: int) -> int:
+        def fill(start: int, stop: int, margins: FloatArray) -> int:
             source, intercept, slope = p[start:stop], form.intercept, form.slope
             bad = -1
-            attributes = list(columns.items()) or [("", np.ones((len(p), 1)))]
             for position, (name, array) in enumerate(attributes):
                 flat = scores.flat(array[start:stop])
                 weights = form.columns[name].reshape(-1) if name in form.columns else np.zeros(1)
-                inside = isinstance(name, Stratified)
-                worst = linear_margin(intercept, slope, source, flat, weights, position == 0, inside, out[start:stop])
+                checks = position == 0, isinstance(name, Stratified)
+                worst = linear_margin(intercept, slope, source, flat, weights, *checks, margins)
                 bad = worst if bad < 0 else bad
-                source, intercept, slope = out[start:stop], 0.0, 1.0
+                source, intercept, slope = margins, 0.0, 1.0
             return bad if bad < 0 else bad + start
 
-        if len(p) <= ROWS_A_THREAD:
-            return part(0, len(p))
+        def part(start: int, stop: int) -> int:
+            if out.dtype == np.float64:
+                return fill(start, stop, out[start:stop])
+            worst = []
+            for first in range(start, stop, ROWS_IN_CACHE):
+                last = min(first + ROWS_IN_CACHE, stop)
+                worst.append(fill(first, last, margins := np.empty(last - first)))
+                np.greater(margins, 0.0, out=out[first:last], casting="unsafe")
+            return next((bad for bad in worst if bad >= 0), -1)
+
         starts = range(0, len(p), ROWS_A_THREAD)
+        if len(starts) <= 1:
+            return part(0, len(p))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = list(pool.map(lambda start: part(start, min(start + ROWS_A_THREAD, len(p))), starts))
         return next((bad for bad in found if bad >= 0), -1)
@@ -367,10 +383,9 @@ class Rule:
         strata: SensitiveFeatures | None = None,
     ) -> NDArray[Any]:
         """Return the decision of each row, as a label. See :meth:`decision_function` for the parameters."""
-        positive = self.decision_function(p_y, p_group, strata=strata) > 0.0
-        if self.classes == (0, 1) and all(type(label) is int for label in self.classes):
-            return positive.astype(np.int64)
-        return class_array(self.classes)[positive.astype(np.intp)]
+        positive = self._fair_margins(p_y, p_group, strata, np.int64)
+        plain = self.classes == (0, 1) and all(type(label) is int for label in self.classes)
+        return positive if plain else np.asarray(class_array(self.classes)[positive])
 
     def bias_scores(
         self,

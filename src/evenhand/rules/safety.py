@@ -197,7 +197,7 @@ class Safety:
                     round(float(self.counts[event])),
                     float(np.sqrt(parts[event]) / abs(matrix[at, event])),
                     float(rooms[at]),
-                    _about(self._rows_needed(parts, event, (rooms[at] / (2.0 * self.errors)) ** 2)),
+                    about(self._rows_needed(parts, event, (rooms[at] / (2.0 * self.errors)) ** 2)),
                 )
                 if event not in found or cell.rows_needed > found[event].rows_needed:
                     found[event] = cell
@@ -224,7 +224,7 @@ def _points(share: float) -> str:
     return f"{text} point{'' if text == '1' else 's'}"
 
 
-def _about(rows: float) -> int:
+def about(rows: float) -> int:
     """Return a number of rows rounded up to two digits."""
     unit = 10 ** max(0, len(str(int(rows))) - 2)
     return int(-(-rows // unit) * unit)

@@ -17,14 +17,18 @@ from evenhand.inputs import FloatArray, Missing
 from evenhand.rows import Rows
 from evenhand.rules import evidence as evidence_kinds
 from evenhand.rules import scores
+from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import Criterion
-from evenhand.rules.events import AttributeKey, base_of
+from evenhand.rules.criterion import Ranges, single
+from evenhand.rules.events import AttributeKey, Event, base_of
 from evenhand.rules.evidence import Evidence, EvidenceName
+from evenhand.rules.objective import ACCURACY, BALANCED, Objective, read_objective
+from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, Term, event_priors, term_name
 from evenhand.rules.safety import Safety, check_safety
 from evenhand.rules.scores import Costs
-from evenhand.rules.system import System, shares_of, write_out
-from evenhand.search import Certified, Directions, Dual, Lines, Problem, Search, Smoothed, Solution
+from evenhand.rules.system import System, rate_of, shares_of, write_out
+from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Search, Smoothed, Solution, ratio
 from evenhand.search.dual import solve_linear_program
 from evenhand.search.problem import FEASIBILITY_SLACK
 from evenhand.versions import versions
@@ -52,8 +56,14 @@ class Options:
     missing: Missing = "raise"
     random_state: Seed = None
     safety: float = 0.0
+    objective: str = ACCURACY
 
     def __post_init__(self) -> None:
+        if read_objective(self.objective, self.costs).is_ratio and isinstance(self.solver, Dual):
+            raise InputError(
+                f"search='dual' goes by the model's margin, which objective={self.objective!r} does not: let"
+                " search='certified' look."
+            )
         check_safety(self.safety)
         check_choice(self.evidence, "evidence", ("labels", "model", "both"))
         check_choice(self.missing, "missing", ("raise", "ignore"))
@@ -63,6 +73,16 @@ class Options:
     def counts(self) -> bool:
         """Whether labels and groups are counted, not only expected."""
         return self.evidence != "model"
+
+    @property
+    def target(self) -> Objective:
+        """What is maximised."""
+        return read_objective(self.objective, self.costs)
+
+    @property
+    def bounded(self) -> Criterion:
+        """The criterion; a quotient is maximised by rules that have a threshold of their own, too."""
+        return self.criterion & SelectionBudget() if self.target.is_ratio else self.criterion
 
     @property
     def solver(self) -> Search:
@@ -98,25 +118,33 @@ class Setting:
     priors: FloatArray
     counted_priors: FloatArray
     evidence: Evidence
+    costs: Costs
     reference: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, rows: Rows, options: Options) -> Setting:
         """Write a criterion out for some rows, and weigh their evidence."""
         rows = rows.for_criterion(options.criterion)
-        system = write_out(options.criterion, rows.groups)
+        system = write_out(options.bounded, rows.groups)
         needed = [name for key in system.attributes for name in (base_of(key), key)]
         groups = {name: rows.groups[name] for name in dict.fromkeys(needed)}
         posteriors = scores.posteriors(system.events, groups, rows.p_group, len(rows))
-        margins = scores.margin(rows.p_y, options.costs)
+        objective = options.target
+        costs = objective.margin_costs(evidence_kinds.positive_share(rows, counted=options.counts))
+        margins = scores.margin(rows.p_y, costs)
         kinds = []
         if options.counts:
-            kinds.append(evidence_kinds.counted(rows, system.events, options.costs))
+            kinds.append(evidence_kinds.counted(rows, system.events, objective))
         if options.evidence != "labels":
-            kinds.append(evidence_kinds.expected(rows, margins, posteriors, options.costs))
+            kinds.append(evidence_kinds.expected(rows, posteriors, objective))
         if not system.plain:
-            counted = dict(zip(system.events, kinds[0].priors.tolist(), strict=True))
-            system = write_out(options.criterion, rows.groups, shares_of(counted))
+            counted = shares_of(dict(zip(system.events, kinds[0].priors.tolist(), strict=True)))
+            usual = {
+                level: evidence_kinds.predictive_value(rows, margins > 0.0, level.part.kinds, counted=options.counts)
+                for level in system.levels
+            }
+            written = options.bounded.at(single(usual), 0.0)
+            system = dataclasses.replace(write_out(written, rows.groups, counted), levels=system.levels)
         found = kinds[0] if len(kinds) == 1 else kinds[0].mean(kinds[1])
         shares = kinds[0].priors / _stratum_shares(rows, system)
         if options.priors is not None:
@@ -126,7 +154,13 @@ class Setting:
         contrasts = scores.contrasts(posteriors / shares, system.contrasts)
         if len(rows) > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
             raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
-        return cls(rows, options, system, groups, margins, contrasts, shares, kinds[0].priors, found)
+        return cls(rows, options, system, groups, margins, contrasts, shares, kinds[0].priors, found, costs)
+
+    def at(self, ranges: Ranges, tolerance: float) -> Setting:
+        """Return the same rows and the same family of rules under the bounds of a criterion at some levels."""
+        priors = dict(zip(self.system.events, self.counted_priors.tolist(), strict=True))
+        system = write_out(self.options.bounded.at(ranges, tolerance), self.rows.groups, shares_of(priors))
+        return dataclasses.replace(self, system=system.spanned_by(self.system.contrasts))
 
     @cached_property
     def strata(self) -> tuple[Setting, ...]:
@@ -134,6 +168,8 @@ class Setting:
 
         What is decided in one stratum then changes nothing in another, so that the best rules of all make the best one.
         """
+        if self.options.target.name == BALANCED:
+            return ()  # a label's weight is that of its share among all rows
         inside = dict.fromkeys(event.stratum for event in self.system.events)
         if len(inside) < 2 or None in inside or len({stratum[0] for stratum in inside if stratum is not None}) != 1:
             return ()
@@ -148,6 +184,7 @@ class Setting:
             "rows": n,
             "rows_by_event": {name: round(float(share) * n) for name, share in shares},
             "evidence": self.options.evidence,
+            "objective": self.options.target.name,
             "versions": versions("numpy", "numba", "scipy"),
         }
 
@@ -158,7 +195,7 @@ class Setting:
             lower, upper = self.safety.draw_in(lower, upper)
         matrix = self.system.matrix
         # A row whose margin and contrasts are all rounding is on the boundary of every rule, and decided negatively.
-        tied = (np.abs(self.margins) <= MARGIN_ROUNDING * sum(self.options.costs)) & ~self.contrasts.any(axis=1)
+        tied = (np.abs(self.margins) <= MARGIN_ROUNDING * sum(self.costs)) & ~self.contrasts.any(axis=1)
         return Problem(
             margin=np.where(tied, 0.0, self.margins),
             contrasts=self.contrasts,
@@ -170,6 +207,7 @@ class Setting:
             mixing=self.system.mixing,
             weight=self.rows.weights / self.rows.weights.sum(),
             decider=self.decide,
+            divisor=self.evidence.divisor,
         )
 
     @cached_property
@@ -188,6 +226,8 @@ class Setting:
 
     def expected_optimum(self, problem: Problem) -> float | None:
         """Return what the best decisions are expected to be worth if the probabilities are right, from some rows."""
+        if problem.divisor is not None:
+            return None
         some = slice(None, None, max(1, len(self.rows) // ROWS_FOR_EXPECTATION))
         weight = self.rows.weights[some] / self.rows.weights[some].sum()
         found = solve_linear_program(
@@ -203,12 +243,16 @@ class Setting:
         )
         if found is None:
             return None
-        return evidence_kinds.expected_offset(weight, self.rows.p_y[some], self.options.costs) + found.value
+        return evidence_kinds.expected_offset(weight, self.rows.p_y[some], self.options.target) + found.value
 
     def decide(self, z: FloatArray) -> NDArray[np.bool_]:
         """Return the decisions of the rule z on these rows: the search and the rule evaluate the same expression."""
         decisions: NDArray[np.bool_] = self._rule_of(z).decision_function(self.rows.p_y, self.rows.p_group) > 0.0
         return decisions
+
+    def solve(self, problem: Problem) -> list[Solution | NoRule]:
+        """Return what the search finds for each step of a problem's bounds."""
+        return ratio.solve(problem, self.options.solver, self.options.random_state)
 
     def rule(self, problem: Problem, solution: Solution, tolerance: float, step: int) -> Rule:
         """Return the rule of a solution of any search; its numbers are those of the rule's own decisions."""
@@ -218,7 +262,7 @@ class Setting:
                 f"The search returned z = {list(solution.z)!r} with status {solution.status!r}, but that rule misses"
                 f" its bounds by {problem.excess(values, step):.3g}: a search must return rules that meet them."
             )
-        shown = tuple(map(float, values + self.system.shift))
+        shown = tuple(map(float, (values + self.system.shift)[: len(self.reported)]))
         solution = dataclasses.replace(solution, utility=utility, values=shown)
         solution = self.with_bounds(solution, problem, tolerance, step)
         return dataclasses.replace(self.rule_at(solution.z, tolerance), solution=_bounded(solution, problem))
@@ -230,12 +274,42 @@ class Setting:
             return rule
         return dataclasses.replace(rule, learned_from={**rule.learned_from, "safety": self.safety.to_dict(tolerance)})
 
+    @cached_property
+    def reported(self) -> tuple[Constraint, ...]:
+        """The bounds whose values rules report: those of the criterion, as it says them where it has levels."""
+        reported = self.options.criterion.reported(self.rows.groups)
+        return reported if self.system.levels else self.system.constraints[: len(reported)]
+
+    def measure(self, decisions: NDArray[np.bool_]) -> FloatArray:
+        """Return the value of each reported bound; 0 where a rate in it is one of no rows."""
+        rates = decisions.astype(np.float64) @ self.evidence.shares
+        if not self.system.levels:
+            values = self.system.matrix @ rates + self.system.shift
+            return np.asarray(values[: len(self.reported)])
+        return np.array(
+            [
+                np.nan_to_num(sum(coefficient * self.rate(event, rates) for event, coefficient in bound.terms))
+                for bound in self.reported
+            ]
+        )
+
+    def rate(self, event: Event, rates: FloatArray) -> float:
+        """Return what an event counts, given the rates of positive decisions in the system's events."""
+        known = dict(zip(self.system.events, rates.tolist(), strict=True))
+        return rate_of(event, known, shares_of(dict(zip(self.system.events, self.counted_priors, strict=True))))
+
+    def gap(self, values: Sequence[float] | FloatArray) -> float:
+        """Return the largest difference among the reported bounds that the caller's tolerance moves."""
+        moving = [bound.tolerance is None for bound in self.reported]
+        return float(np.abs(np.asarray(values)[moving]).max())
+
     def with_bounds(self, solution: Solution, problem: Problem, tolerance: float, step: int) -> Solution:
         """Return a solution with the bounds that were asked for and those that were used, where safety drew them in."""
         if self.options.safety == 0.0:
             return solution
         asked, used = self.system.bounds([tolerance]), (problem.lower[[step]], problem.upper[[step]])
-        return dataclasses.replace(solution, asked=pairs(*asked), used=pairs(*used))
+        own = len(self.reported)
+        return dataclasses.replace(solution, asked=pairs(*asked)[:own], used=pairs(*used)[:own])
 
     def _rule_of(self, z: Sequence[float] | FloatArray) -> Rule:
         return Rule(
@@ -247,7 +321,7 @@ class Setting:
                 for name, row, weight in zip(self._term_names, self.system.contrasts, z, strict=True)
             ),
             classes=self.rows.classes,
-            costs=self.options.costs,
+            costs=self.costs,
             criterion=self.options.criterion,
             learned_from=self.learned_from,
         )

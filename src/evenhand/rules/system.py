@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,10 @@ from numpy.typing import NDArray
 from evenhand.inputs import FloatArray
 from evenhand.rules.constraints import Constraint, check_linear, sum_text
 from evenhand.rules.criteria import Criterion
+from evenhand.rules.criterion import Level, single
 from evenhand.rules.events import AttributeKey, Event, Groups, event_names
 
+SMALLEST_SHARE = 1e-12
 Shares = Mapping[tuple[AttributeKey | None, Hashable], float]
 
 
@@ -38,6 +39,10 @@ class System:
     measured : tuple of Constraint
         The bounds as the criterion says them, one for each of ``constraints``: on precision, say, instead of on what it
         means for the rates.
+    matrix : array of shape (constraints, events)
+        The constraints over the events.
+    levels : tuple of Level
+        What the criterion leaves open; the constraints are then those at some levels.
     """
 
     events: tuple[Event, ...]
@@ -47,6 +52,8 @@ class System:
     names: tuple[str, ...]
     shift: FloatArray
     measured: tuple[Constraint, ...]
+    matrix: FloatArray
+    levels: tuple[Level, ...] = ()
 
     def bounds(self, tolerances: Iterable[float]) -> tuple[FloatArray, FloatArray]:
         """Return the lower and the upper bounds of the combinations of rates, one row for each tolerance."""
@@ -64,11 +71,10 @@ class System:
         """Whether the bounds are on rates of positive decisions as the criterion says them."""
         return self.constraints == self.measured
 
-    @cached_property
-    def matrix(self) -> FloatArray:
-        """The constraints over the events, of shape (constraints, events)."""
-        found: FloatArray = self.mixing @ self.contrasts
-        return found
+    @property
+    def measured_events(self) -> tuple[Event, ...]:
+        """What the bounds as the criterion says them speak of, in order of appearance."""
+        return tuple(dict.fromkeys(event for bound in self.measured for event, _ in bound.terms))
 
     @property
     def attributes(self) -> tuple[AttributeKey, ...]:
@@ -83,7 +89,12 @@ class System:
     @property
     def moves(self) -> bool:
         """Whether the caller's tolerance has any effect on the bounds."""
-        return bool(self.moving.any())
+        return bool(self.moving.any()) or any(level.moving for level in self.levels)
+
+    def spanned_by(self, contrasts: FloatArray) -> System:
+        """Return the same bounds with other contrasts; ``mixing`` then is as near as combinations of these come."""
+        mixing = np.linalg.lstsq(contrasts.T, self.matrix.T, rcond=None)[0].T
+        return replace(self, contrasts=contrasts, mixing=np.ascontiguousarray(mixing))
 
 
 def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None) -> System:
@@ -110,6 +121,9 @@ def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None
     0 <= 0.05 rate(sex=F, Y=1) - 0.6 rate(sex=F, Y=0)
     0 <= 0.1 rate(sex=M, Y=1) - 0.4 rate(sex=M, Y=0)
     """
+    levels = criterion.levels(groups)
+    if levels:
+        criterion = criterion.at(single(dict.fromkeys(levels, 0.5)), 0.0)
     measured = criterion.constraints(groups)
     linear = [_linear(bound, shares) for bound in measured]
     constraints, shift = tuple(bound for bound, _ in linear), np.array([constant for _, constant in linear])
@@ -124,7 +138,8 @@ def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None
     mixing = np.linalg.lstsq(contrasts.T, matrix.T, rcond=None)[0].T
     mixing = np.where(np.abs(mixing - np.round(mixing)) < 1e-9, np.round(mixing), mixing) + 0.0
     names = tuple(event_names(events, groups).values())
-    return System(events, constraints, contrasts, np.ascontiguousarray(mixing), names, shift, measured)
+    combined: FloatArray = np.ascontiguousarray(mixing, dtype=np.float64)
+    return System(events, constraints, contrasts, combined, names, shift, measured, combined @ contrasts, levels)
 
 
 def _linear(bound: Constraint, shares: Shares | None) -> tuple[Constraint, float]:
@@ -162,6 +177,21 @@ def _linear(bound: Constraint, shares: Shares | None) -> tuple[Constraint, float
     exact = 0.0 if {"precision", "npv"} & {event.kind for event, _ in bound.terms} else bound.tolerance
     name = sum_text(terms) + (f" {'-' if constant < 0.0 else '+'} {abs(constant):g}" if constant else "")
     return Constraint(name, tuple(terms), lower, upper, exact), constant
+
+
+def rate_of(event: Event, rates: Mapping[Event, float], shares: Shares) -> float:
+    """Return what an event counts, from the rates of positive decisions; NaN where its share is one of no rows."""
+    if event.kind == "selection":
+        return rates[event]
+    negative, positive = event.by_label
+    share = shares[event.attribute, event.group]
+    true_positive, false_positive = share * rates[positive], (1.0 - share) * rates[negative]
+    if event.kind == "accuracy":
+        return true_positive + 1.0 - share - false_positive
+    hit, miss = true_positive, false_positive
+    if event.kind == "npv":
+        hit, miss = 1.0 - share - false_positive, share - true_positive
+    return hit / (hit + miss) if hit + miss > SMALLEST_SHARE else np.nan
 
 
 def shares_of(priors: Mapping[Event, float]) -> dict[tuple[AttributeKey | None, Hashable], float]:

@@ -112,12 +112,14 @@ def pieces(centre: FloatArray, radius: FloatArray) -> list[Region]:
 def planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the planes, the scale that each contrast was divided by, and what is decided whatever z is."""
     scale = np.array([_scale(column) for column in problem.contrasts.T])
-    rows = np.column_stack([problem.margin, -problem.contrasts / scale, problem.gain, problem.effects])
-    constant = np.zeros(1 + problem.effects.shape[1])
+    n, n_effects = problem.effects.shape
+    constant = np.zeros(1 + n_effects)
     constant[0] = problem.offset
-    merged, keys = np.empty_like(rows), np.empty((len(rows), problem.dimension + 1), dtype=np.int64)
-    slots = np.full(2 ** max(4, int(np.ceil(np.log2(max(1, 2 * len(rows)))))), -1, dtype=np.int32)
-    found = merge_planes(rows, problem.dimension + 1, slots, keys, merged, constant)
+    merged = np.empty((n, problem.dimension + 2 + n_effects))
+    slots = np.full(2 ** max(4, int(np.ceil(np.log2(max(1, 2 * n))))), -1, dtype=np.int32)
+    # For arrays that cannot be written to, the kernel would be compiled again.
+    rows = [np.require(a, requirements="W") for a in (problem.margin, problem.contrasts, problem.gain, problem.effects)]
+    found = merge_planes(*rows, scale, slots, merged, constant)
     return np.ascontiguousarray(merged[:found]), scale, constant
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_seed, is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.search._compiling import no_garbage_collection, notice_of_compilation
+from evenhand.search._compiling import notice_of_compilation, quick_compilation
 from evenhand.search.arrangement import Arrangement, Region, faces, pieces, planes_of
 from evenhand.search.budget import Budget
 from evenhand.search.coincidence import share_planes
@@ -245,7 +245,7 @@ def _compile(dimension: int) -> None:
     """Solve a problem of two rows, which compiles what has not been compiled yet."""
     margin, bounds = np.array([0.5, -0.5]), np.ones(dimension)
     toy = Problem(margin, np.ones((2, dimension)), margin, np.zeros((2, dimension)), -bounds, bounds)
-    with notice_of_compilation(branch, enumerate_plane_cells, enumerate_cells), no_garbage_collection():
+    with notice_of_compilation(branch, enumerate_plane_cells, enumerate_cells), quick_compilation():
         _Run(toy, Certified(), Budget(np.inf, 1, np.inf), np.full(1, -np.inf)).search()
 
 
@@ -265,7 +265,7 @@ def _compile_known_groups() -> None:
     planes, scale, constant = planes_of(toy)
     blocks = blocks_of(planes[:, :3])
     assert blocks is not None
-    with notice_of_compilation(branch_ranges):
+    with notice_of_compilation(branch_ranges), quick_compilation():
         KnownGroups(toy, planes, scale, constant, blocks, 0.0, np.full(1, -np.inf)).search(Budget(np.inf, 1, np.inf))
 
 

@@ -21,7 +21,7 @@ def nearest_miss(problem: Problem, moving: NDArray[np.bool_], missed: NoRule) ->
 
     Returns None where that rule misses a bound that does not move.
     """
-    found = missed if isinstance(missed, Missed) else Smoothed().closest(problem)
+    found = missed if isinstance(missed, Missed) else Smoothed().closest(replace(problem, divisor=None))
     values: FloatArray = np.array(found.values)
     miss = np.maximum(problem.lower[0] - values, values - problem.upper[0])
     if miss[~moving].max(initial=0.0) > FEASIBILITY_SLACK:
@@ -36,7 +36,7 @@ def loosening(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool]
     meets the bounds, and otherwise proves that there is none, if its time suffices. Returns what it says of
     unlimited moving bounds where it finds no rule even for them.
     """
-    widest = replace(problem, gain=np.zeros_like(problem.gain), offset=0.0)
+    widest = replace(problem, gain=np.zeros_like(problem.gain), offset=0.0, divisor=None)
     reached = _reached(widest, moving, 4.0)
     if not isinstance(reached, Solution):
         return reached

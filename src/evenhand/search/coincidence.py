@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.search.problem import Problem
+from evenhand.search.problem import Problem, largest_of
 
 CLOSE = 2.0**-18
 TINY = 2.0**-10
@@ -43,7 +43,7 @@ def _scaled(problem: Problem, stride: int) -> tuple[FloatArray, NDArray[np.bool_
     scores = np.column_stack([problem.margin[::stride], problem.contrasts[::stride]])
     sizes = np.abs(scores).max(axis=0, initial=0.0)
     scores /= np.where(sizes > 0.0, sizes, 1.0)
-    return scores, np.abs(scores).max(axis=1) > TINY, sizes
+    return scores, largest_of(list(np.abs(scores).T)) > TINY, sizes
 
 
 def _coincide(scores: FloatArray, ordinary: NDArray[np.bool_]) -> bool:

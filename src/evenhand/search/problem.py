@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -14,6 +15,7 @@ from evenhand.inputs import FloatArray
 from evenhand.search.kernels import ladder
 
 FEASIBILITY_SLACK: float = ladder.FEASIBILITY_SLACK
+MOST_REMEMBERED = 1024
 
 Status = Literal["optimal", "gap", "found", "plug-in", "unchanged"]
 Stopped = Literal["work", "nodes", "time"]
@@ -42,6 +44,9 @@ class Problem:
     decider : callable, default=None
         How rules are applied: takes z, returns each row's decision. What is reported of a solution is counted on
         these decisions. The default evaluates ``margin - contrasts @ z > 0``.
+    divisor : (float, float) or None, default=None
+        Makes the utility a quotient: it is divided by the first, plus the second times the weight of the rows decided
+        1. Searches take problems without one; :func:`evenhand.search.ratio.solve` makes such problems of it.
     """
 
     margin: FloatArray
@@ -54,6 +59,8 @@ class Problem:
     mixing: FloatArray | None = None
     weight: FloatArray | None = None
     decider: Callable[[FloatArray], NDArray[np.bool_]] | None = None
+    divisor: tuple[float, float] | None = None
+    _counted: dict[bytes, tuple[float, FloatArray]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("margin", "contrasts", "gain", "effects"):
@@ -95,17 +102,17 @@ class Problem:
     @property
     def resolution(self) -> float:
         """The difference of utilities below which a bound counts as reached."""
-        return 1e-10 * float(np.abs(self.gain).sum())
+        return 1e-10 * float(np.abs(self.gain).sum()) / (1.0 if self.divisor is None else self.divisor[0])
 
     @property
     def basis(self) -> NDArray[np.int64]:
-        """For each contrast the constraint that it is, by position."""
+        """For each contrast the constraint whose multiplier it is, by position: itself, or what it is nearest to."""
         assert self.mixing is not None
-        unit = np.eye(self.dimension)
-        matches = [np.flatnonzero((self.mixing == row).all(axis=1)) for row in unit]
-        if any(len(match) == 0 for match in matches):
-            raise InputError("Each contrast of a problem must be one of its constraints.")
-        return np.array([match[0] for match in matches], dtype=np.int64)
+        sizes = np.sqrt((self.mixing**2).sum(axis=1))
+        nearness = np.abs(self.mixing) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+        exact = (self.mixing[:, None, :] == np.eye(self.dimension)).all(axis=2)
+        found: NDArray[np.int64] = np.where(exact, 2.0, nearness).argmax(axis=0).astype(np.int64)
+        return found
 
     def level(self, z: FloatArray) -> FloatArray:
         """Return ``margin - contrasts @ z``, the same bits whatever threads a linear algebra library uses."""
@@ -131,15 +138,30 @@ class Problem:
         """
         if not z.any():
             return True
-        terms = self.contrasts * z
-        size = np.maximum(np.abs(self.margin), np.abs(terms).max(axis=1))
-        crossed = np.abs(self.contrasts).max(axis=1) > 1e-15 * np.abs(self.margin)
-        clear = np.abs(self.margin - terms.sum(axis=1)) > ladder.RESOLUTION * size
-        return bool((clear | ~crossed).all())
+        terms = np.ascontiguousarray((self.contrasts * z).T)
+        largest = np.abs(self.margin)
+        size = largest_of([largest, *np.abs(terms)])
+        close = np.flatnonzero(~(np.abs(self.margin - sum(terms)) > ladder.RESOLUTION * size))
+        crossed = largest_of(list(np.abs(self.contrasts[close]).T)) > 1e-15 * largest[close]
+        return not bool(crossed.any())
 
     def evaluate(self, decisions: NDArray[np.bool_]) -> tuple[float, FloatArray]:
         """Return the utility and the constraints' values of some decisions, recomputed from the rows."""
-        return self.offset + float(self.gain[decisions].sum()), self.effects[decisions].sum(axis=0)
+        utility = self.offset + float(self.gain[decisions].sum())
+        if self.divisor is not None:
+            assert self.weight is not None
+            utility /= self.divisor[0] + self.divisor[1] * float(self.weight[decisions].sum())
+        return utility, self.effects[decisions].sum(axis=0)
+
+    def counted(self, z: FloatArray) -> tuple[float, FloatArray]:
+        """Return the utility and the constraints' values of the rule z; rules counted before are remembered."""
+        key = z.tobytes()
+        found = self._counted.get(key)
+        if found is None:
+            if len(self._counted) >= MOST_REMEMBERED:
+                self._counted.clear()
+            found = self._counted[key] = self.evaluate(self.decide(z))
+        return found[0], found[1].copy()
 
     def excess(self, values: FloatArray, step: int = 0) -> float:
         """Return by how much the values miss the bounds of a step; 0 when they meet them."""
@@ -232,6 +254,11 @@ def typical_size(values: FloatArray) -> float:
     return float(np.median(sizes)) if sizes.size else 1.0
 
 
+def largest_of(columns: Sequence[FloatArray]) -> FloatArray:
+    """Return the largest number of each row, given as columns: faster than a reduction over short rows."""
+    return functools.reduce(np.maximum, columns)
+
+
 class Search(Protocol):
     """Anything that answers a problem, with one result for each step of its bounds."""
 
@@ -251,7 +278,7 @@ def conclude(
     seconds: float = 0.0,
 ) -> Solution:
     """Return the solution that z is: its numbers recomputed from its decisions, its status from its bound."""
-    utility, values = problem.evaluate(problem.decide(z))
+    utility, values = problem.counted(z)
     if upper_bound <= utility + problem.resolution:
         upper_bound = utility
     if status is None:

@@ -36,7 +36,7 @@ class Best:
         """
         if not (anywhere or problem.strictly_inside(z)):
             return
-        utility, values = problem.evaluate(problem.decide(z))
+        utility, values = problem.counted(z)
         step = first_step_met(values, problem.lower, problem.upper)
         better = np.flatnonzero(utility > self.utility[step:] + problem.resolution) + step
         self.utility[better] = utility

@@ -20,6 +20,7 @@ from evenhand.search.kernels.boxes import (
     side_to_halve,
     tiny,
 )
+from evenhand.search.kernels.bundles import place_turns
 from kernels import Scene, bundles_of, covers, entry
 from problems import KINDS
 
@@ -179,7 +180,11 @@ def test_an_infeasible_box_holds_no_rule_that_meets_the_bounds(seed, n, k):
     points = scene.sums_at(scene.points(300))[:, 1:]
 
     def look(ladder, step):
-        return entry(infeasible)(scene.planes, scene.boxes, 1, 0, step, outlook, ladder, bundles)[0]
+        box = scene.planes, scene.boxes, 1, 0
+        found = entry(infeasible)(*box, step, outlook, ladder, bundles, 0)
+        placed = entry(place_turns)(*box, bundles)
+        assert entry(infeasible)(*box, step, outlook, ladder, bundles, placed) == found
+        return found[0]
 
     ladder = scene.ladder()._replace(lower=np.full((2, k), -0.02), upper=np.full((2, k), 0.02))
     if look(ladder, 1):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand.search.kernels.bundles import bundle_planes, bundled
+from evenhand.search.kernels.bundles import BINS, bundle_planes, bundled, place_turns
 from kernels import Scene, bundles_of, covers, entry
 from problems import KINDS
 
@@ -66,8 +66,30 @@ def test_the_bound_of_bundled_planes_holds_for_every_rule_in_a_box_and_is_no_loo
         return
     weight, prices = float(scene.rng.integers(2)), scene.rng.normal(size=k)
     found = bundles_of(scene.planes, k + 1, depth)
-    bound = entry(bundled)(scene.planes, scene.boxes, 1, scene.axis, weight, prices, found)
+    number = entry(place_turns)(scene.planes, scene.boxes, 1, scene.axis, found)
+    bound = entry(bundled)(scene.planes, scene.boxes, 1, weight, prices, found, number)
     price = (scene.amounts @ np.concatenate([[weight], -prices]))[scene.rows]
     assert bound <= np.maximum(price, 0.0).sum() + 1e-9
     decisions = scene.points(200) @ scene.v[scene.rows].T > 0.0
     assert (decisions @ price).max() <= bound + 1e-9
+
+
+@covers(place_turns)
+@settings(max_examples=60)
+@given(seed=seeds, kind=st.sampled_from(KINDS), n=st.integers(1, 200), k=st.integers(2, 4), depth=st.integers(0, 4))
+def test_rows_turn_between_the_bins_where_they_are_placed(seed, kind, n, k, depth):
+    scene = Scene(seed, n=n, k=k, kind=kind)
+    if len(scene.rows) == 0:
+        return
+    found = bundles_of(scene.planes, k + 1, depth)
+    number = entry(place_turns)(scene.planes, scene.boxes, 1, scene.axis, found)
+    start, low, high = found.places[: len(scene.rows)].T
+    bundle = start // (BINS + 1)
+    codes = found.codes[scene.axis][scene.rows] >> (depth - int(np.log2(number)))
+    np.testing.assert_array_equal(bundle, codes - number)
+    points = scene.points(200)
+    theta = (points - scene.centre) / np.where(scene.radius > 0.0, scene.radius, 1.0)
+    reached = start + np.floor(0.5 * BINS * (1.0 - theta @ found.shape[bundle].T))
+    decisions = points @ scene.v[scene.rows].T > 0.0
+    assert decisions[reached < low].all()
+    assert not decisions[reached >= high].any()

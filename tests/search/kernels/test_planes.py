@@ -40,8 +40,29 @@ def test_linear_margin_is_the_linear_expression(seed, n, columns):
 
 
 @pytest.mark.parametrize("bad", [np.nan, -0.1, 1.1, np.inf])
-@pytest.mark.parametrize("where", ["p", "q"])
-def test_linear_margin_names_the_first_row_that_is_no_probability(bad, where):
-    p, q = np.full(5, 0.5), np.full((5, 2), 0.5)
-    (p if where == "p" else q[:, 0])[3] = bad
-    assert linear_margin(0.0, 1.0, p, q, np.zeros(2), True, False, np.empty(5)) == 3
+@pytest.mark.parametrize("where", ["p", "first", "last"])
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_linear_margin_names_the_first_row_that_is_no_probability(bad, where, columns):
+    p, q = np.full(5, 0.5), np.full((5, columns), 1.0 / columns)
+    for row in (3, 4):
+        (p if where == "p" else q[:, 0 if where == "first" else -1])[row] = bad
+    assert linear_margin(0.0, 1.0, p, q, np.zeros(columns), True, False, np.empty(5)) == 3
+    unchecked = linear_margin(0.0, 1.0, p, q, np.zeros(columns), False, False, np.empty(5))
+    assert unchecked == (-1 if where == "p" else 3)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 4])
+def test_linear_margin_wants_probabilities_that_add_up_to_one(columns):
+    q = np.full((3, columns), 1.0 / columns)
+    q[1] *= 0.99
+    assert linear_margin(0.0, 1.0, np.full(3, 0.5), q, np.zeros(columns), True, False, np.empty(3)) == 1
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_rows_in_none_of_the_strata_have_no_probabilities_and_keep_what_they_have(columns):
+    q = np.full((3, columns), 1.0 / columns)
+    q[1] = 0.0
+    out = np.array([0.1, 0.2, 0.3])
+    assert linear_margin(0.0, 1.0, out, q, np.ones(columns), False, True, out) == -1  # in place, as with two attributes
+    np.testing.assert_allclose(out, [-0.9, 0.2, -0.7])
+    assert linear_margin(0.0, 1.0, np.zeros(3), q, np.ones(columns), False, False, np.empty(3)) == 1

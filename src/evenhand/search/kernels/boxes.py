@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
-from evenhand.search.kernels.bundles import bundled
+from evenhand.search.kernels.bundles import bundled, place_turns
 from evenhand.search.kernels.decorators import inlined, inner
 from evenhand.search.kernels.ladder import RESOLUTION, multipliers_at, offer, prune
 
@@ -133,13 +133,16 @@ def classify_halves(planes, boxes, b, split, halves):
     centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
     first_sums, second_sums = halves.sums[0], halves.sums[1]
-    first, n_columns = np.uint64(centre.shape[0]), np.uint64(first_sums.shape[0])
+    first, three, n_columns = np.uint64(centre.shape[0]), np.uint64(3), np.uint64(first_sums.shape[0])
     half = 0.5 * radius[split]
+    # A point has at least three coordinates and a row three amounts: these take no loop, and their sums no memory.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
-    one = 0
-    two = 0
+    f0, f1, f2 = first_sums[0], first_sums[1], first_sums[2]
+    s0, s1, s2 = second_sums[0], second_sums[1], second_sums[2]
+    one = np.uint64(0)
+    two = np.uint64(0)
     for position in range(count):
-        i = rows[position]
+        i = np.uint64(rows[position])
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
         reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
         for j in range(3, centre.shape[0]):
@@ -151,15 +154,24 @@ def classify_halves(planes, boxes, b, split, halves):
         below = value - turn
         above = value + turn
         first_kept[one] = i
-        one += abs(below) < reach
+        one += np.uint64(abs(below) < reach)
         second_kept[two] = i
-        two += abs(above) < reach
+        two += np.uint64(abs(above) < reach)
         on_below = 1.0 if below >= reach else 0.0
         on_above = 1.0 if above >= reach else 0.0
-        for c in range(n_columns):
+        a0, a1, a2 = planes[i, first], planes[i, first + np.uint64(1)], planes[i, first + np.uint64(2)]
+        f0 += on_below * a0
+        f1 += on_below * a1
+        f2 += on_below * a2
+        s0 += on_above * a0
+        s1 += on_above * a1
+        s2 += on_above * a2
+        for c in range(three, n_columns):
             amount = planes[i, first + c]
             first_sums[c] += on_below * amount
             second_sums[c] += on_above * amount
+    first_sums[0], first_sums[1], first_sums[2] = f0, f1, f2
+    second_sums[0], second_sums[1], second_sums[2] = s0, s1, s2
     halves.size[0] = one
     halves.size[1] = two
 
@@ -176,7 +188,7 @@ def side_to_halve(planes, boxes, b, count, shares):
     stride = max(1, count // ROWS_FOR_SHARES)
     while True:
         for position in range(start, start + count, stride):
-            i = rows[position]
+            i = np.uint64(rows[position])
             reach = 0.0
             largest = 0.0
             for j in range(shares.shape[0]):
@@ -230,18 +242,20 @@ def measure(planes, boxes, b, outlook):
     """
     centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
-    first, one, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(low.shape[0])
+    first, one, two, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(2), np.uint64(low.shape[0])
     for c in range(middle.shape[0]):
         middle[c] = sums[c]
     for c in range(low.shape[0]):
         low[c] = 0.0
         high[c] = 0.0
-    c0, c1, c2 = centre[0], centre[1], centre[2]
+    c0, c1, c2, m0, m1, m2 = centre[0], centre[1], centre[2], sums[0], sums[1], sums[2]
+    price1, price2 = multipliers[0], multipliers[1]
+    low1, low2, high1, high2 = low[0], low[0], low[0], low[0]
     gains = 0.0
     priced = 0.0
     nearest = np.inf
     for position in range(count):
-        i = rows[position]
+        i = np.uint64(rows[position])
         value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
         for j in range(3, centre.shape[0]):
             value += planes[i, j] * centre[j]
@@ -249,23 +263,36 @@ def measure(planes, boxes, b, outlook):
         on = 1.0 if value > 0.0 else 0.0
         price = planes[i, first]
         gains += max(price, 0.0)
-        middle[0] += on * price
-        for c in range(n_values):
+        m0 += on * price
+        effect = planes[i, first + one]
+        price -= price1 * effect
+        high1 += max(effect, 0.0)
+        low1 += min(effect, 0.0)
+        m1 += on * effect
+        effect = planes[i, first + two]
+        price -= price2 * effect
+        high2 += max(effect, 0.0)
+        low2 += min(effect, 0.0)
+        m2 += on * effect
+        for c in range(two, n_values):
             effect = planes[i, first + one + c]
             price -= multipliers[c] * effect
             high[c] += max(effect, 0.0)
             low[c] += min(effect, 0.0)
             middle[one + c] += on * effect
         priced += max(price, 0.0)
+    middle[0], middle[1], middle[2] = m0, m1, m2
+    low[0], low[1], high[0], high[1] = low1, low2, high1, high2
     return gains, priced, nearest
 
 
 @inlined
-def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles):
+def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles, number):
     """Tell whether the bundles prove that no rule in the box meets the bounds of a step; also the guess for its parts.
 
     The direction in which the centre misses the bounds is what is tried: all rules of the box may miss them there.
-    The guess is the share of the plain range that the bundles are expected to leave.
+    The guess is the share of the plain range that the bundles are expected to leave. ``number`` is that of the bundles
+    where the rows' turns have been placed, and 0 where they have not.
     """
     middle, low, high, violation = outlook.middle, outlook.low, outlook.high, outlook.violation
     lower, upper, sums, guess = ladder.lower, ladder.upper, boxes.sums, boxes.guess[b, 1]
@@ -290,7 +317,9 @@ def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles):
         at_centre += v * middle[1 + c]
         if v != 0.0:
             needed += v * (upper[step, c] if v > 0.0 else lower[step, c])
-    least -= bundled(planes, boxes, b, face, 0.0, violation, bundles)
+    if number == 0:
+        number = place_turns(planes, boxes, b, face, bundles)
+    least -= bundled(planes, boxes, b, 0.0, violation, bundles, number)
     return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
 
 
@@ -311,18 +340,20 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
     bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
     if last >= 0 and opened > OPEN_FOR_BUNDLES:
         face = opened - opened
+        number = opened - opened
         for j in range(1, centre.shape[0]):
             if radius[b, j] < radius[b, face]:
                 face = j
         ahead = sums[0] + gains - middle[0]
         if middle[0] + HOPE * guess[b, 0] * ahead <= known + target:
-            together = bundled(planes, boxes, b, face, 1.0, no_price, bundles)
+            number = place_turns(planes, boxes, b, face, bundles)
+            together = bundled(planes, boxes, b, 1.0, no_price, bundles, number)
             visits += opened
             guess[b, 0] = max(0.05, (sums[0] + together - middle[0]) / (ahead + 1e-300))
             gains = min(gains, together)
             bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
         if last >= 0:
-            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles)
+            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles, number)
             if hopeless:
                 bound = -np.inf
     bounds[b] = bound
@@ -340,7 +371,7 @@ def tiny(planes, boxes, b):
     if shortest >= SMALL_RADIUS:
         return False
     for position in range(start, start + count):
-        i = rows[position]
+        i = np.uint64(rows[position])
         for j in range(radius.shape[1]):
             if abs(planes[i, j]) * radius[b, j] >= SMALL_RADIUS:
                 return False

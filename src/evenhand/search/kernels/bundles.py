@@ -24,12 +24,14 @@ class Bundles(NamedTuple):
     directions: FloatArray
     turns: FloatArray
     shape: FloatArray
+    places: NDArray[np.int32]
 
     @classmethod
     def of(cls, codes: NDArray[np.int32], directions: FloatArray) -> Bundles:
         """Return bundles with room of their own."""
         _, nodes, n_coordinates = directions.shape
-        return cls(codes, directions, np.zeros((nodes // 2, BINS + 1)), np.zeros((nodes // 2, n_coordinates)))
+        turns, shape = np.zeros(nodes // 2 * (BINS + 1)), np.zeros((nodes // 2, n_coordinates))
+        return cls(codes, directions, turns, shape, np.zeros((codes.shape[1], 3), dtype=np.int32))
 
 
 class Tree(NamedTuple):
@@ -124,6 +126,7 @@ def bundle_planes(planes, axis, codes, directions, tree):
             nodes[2 * node + 1, 0] = below
             nodes[2 * node + 1, 1] = first + count
     direction = sample[drawn]
+    end = np.uint64(leaves)
     for i in range(n):
         size = 0.0
         for j in range(n_coordinates):
@@ -131,25 +134,23 @@ def bundle_planes(planes, axis, codes, directions, tree):
             size += abs(direction[j])
         for j in range(n_coordinates if size > 0.0 else 0):
             direction[j] /= size
-        node = 1
-        while node < leaves:
-            node = 2 * node + (direction[coordinate[node]] >= threshold[node])
-        codes[i] = node
+        at = np.uint64(1)
+        while at < end:
+            at = np.uint64(2) * at + np.uint64(direction[np.uint64(coordinate[at])] >= threshold[at])
+        codes[i] = at
 
 
 @inner
-def bundled(planes, boxes, b, face, weight, prices, bundles):
-    """Return a bound on what the open rows add to ``weight * gain - prices . effects``, better than one row at a time.
+def place_turns(planes, boxes, b, face, bundles):
+    """Find where the open rows of a box turn: the bins of their bundle between which each may; return the bundles.
 
     Over the box, the value of a row divided by its reach is (where it stands at the centre) + u . d, with u its
     direction in the box's metric, of size 1, and d in [-1, 1]^K. Rows of a bundle share u nearly: with s = -u . d
     for the bundle's own direction, a row at a distance e from it is surely 1 where s is below its place at
-    the centre less e, and surely 0 where s is above it plus e. So the rows of a bundle turn in the order of their
-    places, as s goes from -1 to 1, and the best that they can do together is the best over s. s is looked at in
-    bins, each with the rows that may turn inside it free to choose.
+    the centre less e, and surely 0 where s is above it plus e. s goes from -1 to 1 in bins.
     """
     centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.size[b]
-    codes, directions, turns, shape = bundles.codes[face], bundles.directions[face], bundles.turns, bundles.shape
+    codes, directions, places, shape = bundles.codes[face], bundles.directions[face], bundles.places, bundles.shape
     first = centre.shape[0]
     depth = 0
     while (2 << depth) < directions.shape[0]:
@@ -164,13 +165,13 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
             size += abs(directions[number + u, j]) * radius[j]
         for j in range(first):
             shape[u, j] = directions[number + u, j] * radius[j] / size
-        for q in range(BINS + 1):
-            turns[u, q] = 0.0
     # A point has at least three coordinates: these take no loop.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
+    # Unsigned numbers are not checked for being negative.
+    shift, base = np.uint64(depth - level), np.uint64(number)
     for position in range(count):
-        i = rows[position]
-        u = (codes[i] >> (depth - level)) - number
+        i = np.uint64(rows[position])
+        bundle = (np.uint64(codes[i]) >> shift) - base
         v0, v1, v2 = planes[i, 0], planes[i, 1], planes[i, 2]
         value = v0 * c0 + v1 * c1 + v2 * c2
         reach = abs(v0) * r0 + abs(v1) * r1 + abs(v2) * r2
@@ -179,24 +180,51 @@ def bundled(planes, boxes, b, face, weight, prices, bundles):
             value += v * centre[j]
             reach += abs(v) * radius[j]
         inverse = 1.0 / reach
-        apart = 1e-9 + 1e-15 * inverse + abs(v0 * r0 * inverse - shape[u, 0])
-        apart = apart + abs(v1 * r1 * inverse - shape[u, 1]) + abs(v2 * r2 * inverse - shape[u, 2])
+        apart = 1e-9 + 1e-15 * inverse + abs(v0 * r0 * inverse - shape[bundle, 0])
+        apart = apart + abs(v1 * r1 * inverse - shape[bundle, 1]) + abs(v2 * r2 * inverse - shape[bundle, 2])
         for j in range(3, first):
-            apart += abs(planes[i, j] * radius[j] * inverse - shape[u, j])
-        price = weight * planes[i, first]
-        for c in range(prices.shape[0]):
-            price -= prices[c] * planes[i, first + 1 + c]
-        helpful = max(price, 0.0)
+            apart += abs(planes[i, j] * radius[j] * inverse - shape[bundle, j])
         place = value * inverse + 1.0
-        turns[u, 0] += price
-        turns[u, int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place - apart))))] += helpful - price
-        turns[u, int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place + apart) + 1.0)))] -= helpful
+        start = np.int64(bundle) * (BINS + 1)
+        places[position, 0] = start
+        places[position, 1] = start + int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place - apart))))
+        places[position, 2] = start + int(min(1.0 * BINS, max(0.0, 0.5 * BINS * (place + apart) + 1.0)))
+    return number
+
+
+@inner
+def bundled(planes, boxes, b, weight, prices, bundles, number):
+    """Return a bound on what the open rows add to ``weight * gain - prices . effects``, better than one row at a time.
+
+    ``place_turns`` has been called for the box, and ``number`` is what it returned. The rows of a bundle turn in the
+    order of their places, as s goes from -1 to 1, and the best that they can do together is the best over s. s is
+    looked at in bins, each with the rows that may turn inside it free to choose.
+    """
+    rows, count, first = boxes.rows[boxes.start[b] :], boxes.size[b], np.uint64(boxes.centre.shape[1])
+    turns, places, one, two, n_prices = (
+        bundles.turns,
+        bundles.places,
+        np.uint64(1),
+        np.uint64(2),
+        np.uint64(len(prices)),
+    )
+    for q in range(number * (BINS + 1)):
+        turns[q] = 0.0
+    for position in range(count):
+        i = np.uint64(rows[position])
+        price = weight * planes[i, first] - prices[0] * planes[i, first + one] - prices[1] * planes[i, first + two]
+        for c in range(two, n_prices):
+            price -= prices[c] * planes[i, first + one + c]
+        helpful = max(price, 0.0)
+        turns[np.uint64(places[position, 0])] += price
+        turns[np.uint64(places[position, 1])] += helpful - price
+        turns[np.uint64(places[position, 2])] -= helpful
     total = 0.0
     for u in range(number):
         running = 0.0
         most = -np.inf
         for q in range(BINS):
-            running += turns[u, q]
+            running += turns[u * (BINS + 1) + q]
             most = max(most, running)
         total += most
     return total

@@ -14,8 +14,22 @@ def linear_margin(intercept, slope, p_y, columns, coefficients, check, may_be_no
     ``check`` says whether ``p_y`` is to be checked too: it is not when it holds a partial sum. ``may_be_none`` says
     whether all columns of a row may be 0: those of a row that is in none of the strata are.
     """
-    bad = -1
     n_columns = columns.shape[1]
+    if n_columns == 4 and not may_be_none:
+        # Two groups and two labels: without an inner loop and without branches, several rows are decided at once.
+        c0, c1, c2, c3 = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
+        wrong = 0
+        for i in range(p_y.shape[0]):
+            p, q0, q1, q2, q3 = p_y[i], columns[i, 0], columns[i, 1], columns[i, 2], columns[i, 3]
+            fine = (q0 >= 0.0) & (q0 <= 1.0) & (q1 >= 0.0) & (q1 <= 1.0)
+            fine &= (q2 >= 0.0) & (q2 <= 1.0) & (q3 >= 0.0) & (q3 <= 1.0)
+            fine &= np.abs(q0 + q1 + q2 + q3 - 1.0) <= 1e-3
+            fine &= (not check) | ((p >= 0.0) & (p <= 1.0))
+            wrong |= not fine
+            out[i] = intercept + slope * p - (c0 * q0 + c1 * q1 + c2 * q2 + c3 * q3)
+        if wrong == 0:
+            return -1
+    bad = -1
     for i in range(p_y.shape[0]):
         p = p_y[i]
         total = 0.0
