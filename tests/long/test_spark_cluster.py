@@ -94,11 +94,24 @@ def wait_for(condition, seconds=90):
         time.sleep(0.02)
 
 
-def test_a_worker_that_dies_changes_nothing(session, cluster, tmp_path):
-    table = draw(FILES * ROWS, seed=1)
-    for part in range(FILES):
-        pq.write_table(table.slice(part * ROWS, ROWS), tmp_path / f"rows{part}.parquet")
-    frame = session.read.parquet(*(str(tmp_path / f"rows{part}.parquet") for part in range(FILES)))
+DP = {"y": "y", "sensitive_features": "sex", "p_y": "p", "p_group": {"F": "f", "M": None}}
+BOTH = {
+    "y": "y", "sensitive_features": ["sex", "region"], "p_y": "p",
+    "p_group": {"sex": {"F": "f", "M": None}, "region": {"north": "r0", "south": "r1", "west": "r2"}},
+}  # fmt: skip
+EO = {"criterion": "eo", "tolerance": 0.02, **NAMES}
+LEARNING = {
+    "in memory": {"tolerance": 0.02, **DP},
+    "on the line": {"tolerance": 0.02, "max_in_memory": 0, **DP},
+    "in the plane": {**EO, "max_in_memory": 1_000_000},
+    "beyond the plane": {"tolerance": 0.03, "max_in_memory": 1_000_000, **BOTH},
+    "in cells": {**EO, "max_in_memory": 0, "search": "smoothed", "level": 5},
+}
+
+
+@pytest.fixture
+def losing_a_worker(session, cluster):
+    """Give a function that does something while one of the two workers dies."""
     wait_for(lambda: executors(session) == 2)
     _, workers = cluster
     tracker = session.sparkContext.statusTracker()
@@ -114,14 +127,38 @@ def test_a_worker_that_dies_changes_nothing(session, cluster, tmp_path):
         workers[0].wait()
         killed.append(True)
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    counted = sparks.aggregate(frame, level=5, **NAMES)
-    killer.join()
-    assert killed
-    wait_for(lambda: executors(session) == 1)
+    def during(action):
+        killer = threading.Thread(target=kill)
+        killer.start()
+        result = action()
+        killer.join()
+        assert killed
+        wait_for(lambda: executors(session) == 1)
+        return result
+
+    return during
+
+
+@pytest.fixture
+def rows(session, tmp_path):
+    """Give a table, and the same rows as a frame of many files."""
+    table = draw(FILES * ROWS, seed=1)
+    for part in range(FILES):
+        pq.write_table(table.slice(part * ROWS, ROWS), tmp_path / f"rows{part}.parquet")
+    return table, session.read.parquet(*(str(tmp_path / f"rows{part}.parquet") for part in range(FILES)))
+
+
+def test_a_worker_that_dies_changes_no_counts(rows, losing_a_worker):
+    table, frame = rows
+    counted = losing_a_worker(lambda: sparks.aggregate(frame, level=5, **NAMES))
     assert counted == arrow.aggregate(table, level=5, **NAMES)
-    options = {"criterion": "eo", "tolerance": 0.02, "level": 5, **NAMES}
-    rule = sparks.learn_rule(frame, **options)
-    assert rule == arrow.learn_rule(table, **options)
+
+
+@pytest.mark.parametrize("kind", LEARNING)
+@pytest.mark.filterwarnings("ignore:Scores were counted in steps")
+def test_a_worker_that_dies_changes_no_rule(kind, rows, losing_a_worker):
+    _, frame = rows
+    rule = losing_a_worker(lambda: sparks.learn_rule(frame, **LEARNING[kind]))
+    assert ("quantisation" in rule.learned_from) == (kind == "in cells")
+    assert rule == sparks.learn_rule(frame, **LEARNING[kind])
     assert sparks.apply(rule, frame).selectExpr("sum(decision) AS n").first()["n"] > 0

@@ -257,7 +257,7 @@ NAMES = {
 @pytest.mark.parametrize("engine", [arrow, duck])
 def test_engines_tell_them_apart(engine, table):
     data = table if engine is arrow else duckdb.from_arrow(table)
-    rule = engine.learn_rule(data, criterion=BOTH, tolerance=0.06, search="directions", **NAMES)
+    rule = engine.learn_rule(data, criterion=BOTH, tolerance=0.06, search="directions", max_in_memory=0, **NAMES)
     assert rule.attributes == ("sex", "race", NAME, CROSSED)
     decided = engine.apply(eh.Rule.from_json(rule.to_json()), data)
     decisions = (decided.read_all() if engine is arrow else decided.to_arrow_table())["decision"].to_numpy()

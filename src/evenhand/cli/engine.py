@@ -120,11 +120,17 @@ def summary(rule: Rule) -> str:
     for bound, value in zip(bounds, solution.values, strict=True):
         lower, upper = bound.bounds(rule.tolerance or 0.0)
         rows.append([printable(bound.name), f"{value:.4f}", f"between {lower:g} and {upper:g}"])
-    cells = learned["quantisation"]
+    cells, reading = learned.get("quantisation"), learned.get("reading", {})
+    searched = (
+        f"Status {solution.status}, on the rows themselves: {reading.get('passes', 1)} passes,"
+        f" {reading.get('rows_brought_back', 0):,} rows brought back."
+        if cells is None
+        else f"Searched in {cells['cells']:,} cells of width {cells['step']:g}."
+    )
     return (
         f"On the rows it was learnt from ({learned['rows']:,}), counted on the scores as they are:\n"
         f"{table_text(['', 'fair', 'bounds'], rows, indent='  ')}\n"
-        f"Searched in {cells['cells']:,} cells of width {cells['step']:g}."
+        f"{searched}"
     )
 
 

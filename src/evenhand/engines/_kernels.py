@@ -8,6 +8,8 @@ from evenhand._compiled import njit
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
+# Far above the rounding of a distance, far below the width of a bin.
+MARGIN = 1e-9
 
 
 @njit(cache=True, nogil=True)
@@ -72,3 +74,90 @@ def count_words(words, masks, payload, rows, start, limit, table, sums, used):
         for j in range(columns):
             sums[slot, j] += payload[i, j]
     return len(words), used
+
+
+@njit(cache=True, nogil=True)
+def add_dense(words, weights, counts):
+    """Add one, or its weight where there are weights, to the place that each word names."""
+    if len(weights) == 0:
+        for i in range(len(words)):
+            counts[words[i]] += 1
+    else:
+        for i in range(len(words)):
+            counts[words[i]] += weights[i]
+
+
+@njit(cache=True, nogil=True)
+def distance_bin(distance, finest, a_octave, half):
+    """Return the bin of a signed distance: linear inside octaves of 1 + |distance| / finest, so finest around 0."""
+    x = abs(distance) / finest + 1.0
+    if not x < 2.0 ** (half // a_octave):
+        return 2 * half - 1 if distance > 0.0 else 0
+    octave = 0
+    while x >= 2.0:
+        x *= 0.5
+        octave += 1
+    place = octave * a_octave + int((x - 1.0) * a_octave)
+    return half + place if distance >= 0.0 else half - 1 - place
+
+
+@njit(cache=True, nogil=True)
+def place_rows(level, first, second, directions, finest, a_octave, half, places):
+    """Set each row's place: its direction among the contrasts, and its distance from the centre, both in bins.
+
+    ``level`` is the margin at the centre; a row is decided 1 at a distance of (d1, d2) from there iff
+    level > d1 first + d2 second.
+    """
+    sides = directions // 2
+    for i in range(len(level)):
+        size = abs(first[i]) + abs(second[i])
+        direction = min(int((second[i] / size + 1.0) * 0.5 * sides), sides - 1)
+        if first[i] < 0.0:
+            direction += sides
+        places[i] = direction * (2 * half) + distance_bin(level[i] / size, finest, a_octave, half)
+
+
+@njit(cache=True, nogil=True)
+def most_in_box(above, positive, edges, units, box, fuzz, ordered, scales):
+    """Return the most that rules in a box can make of prices: an upper bound, direction by direction.
+
+    ``above[j, b]`` sums the prices of direction j in bins from b on, ``positive`` those above 0. ``box`` is (c1, c2,
+    r1, r2, nearest, farthest): rules at (c +- r) * d for d between the last two. All rows of a direction turn at nearly
+    the same threshold, within ``fuzz``, so with ``ordered`` only one threshold at a time is looked at; otherwise the
+    rows between the smallest and the largest threshold decide as they like.
+    """
+    finest, a_octave, half = scales
+    bins = 2 * half
+    total = 0.0
+    for j in range(units.shape[0]):
+        middle = box[0] * units[j, 0] + box[1] * units[j, 1]
+        reach = box[2] * abs(units[j, 0]) + box[3] * abs(units[j, 1])
+        low, high = middle - reach, middle + reach
+        if not ordered:
+            low -= fuzz
+            high += fuzz
+        if low != 0.0:
+            low *= box[4] if low > 0.0 else box[5]
+        if high != 0.0:
+            high *= box[5] if high > 0.0 else box[4]
+        # The margins make up for the rounding of a product.
+        low, high = low - MARGIN * abs(low), high + MARGIN * abs(high)
+        first, last = distance_bin(low, finest, a_octave, half), distance_bin(high, finest, a_octave, half)
+        if not ordered:
+            total += above[j, last + 1] + positive[j, first] - positive[j, last + 1]
+            continue
+        best = -np.inf
+        start = first
+        while start > 0 and edges[start] > edges[first] - fuzz:
+            start -= 1
+        stop = first + 1
+        for b in range(first, last + 1):
+            # The threshold is in bin b: what is farther from the bin than the fuzz is sure.
+            while start < b and edges[start + 1] <= edges[b] - fuzz:
+                start += 1
+            stop = max(stop, b + 1)
+            while stop < bins and edges[stop] < edges[b + 1] + fuzz:
+                stop += 1
+            best = max(best, above[j, stop] + (positive[j, start] - positive[j, stop]))
+        total += best
+    return total

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_flag, is_missing, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import Counter
+from evenhand.engines.counter import counter_of
 from evenhand.engines.deciding import Decider, NamedColumns
+from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
+from evenhand.engines.reading import Counted
 from evenhand.engines.schema import (
     BAD_LABEL,
     FLAWED,
@@ -25,7 +27,7 @@ from evenhand.engines.schema import (
     Columns,
     Tally,
 )
-from evenhand.engines.source import Counted, Learning, Names, Size
+from evenhand.engines.source import Learning, Names, Size
 from evenhand.errors import InputError, require
 from evenhand.inputs import FloatArray
 from evenhand.rules.criteria import Criterion, resolve
@@ -54,10 +56,10 @@ def learn_rule(
     Parameters
     ----------
     data : Table, Dataset, Scanner, Polars LazyFrame, RecordBatchReader, iterable of RecordBatch, or a function
-        A function returns one of the others. A LazyFrame is collected in batches, each time it is read.
-        A reader, an iterator or a scanner of one can be read once: then the rule is learnt from the counts alone, and
-        the numbers of its ``solution_`` are about quantised scores. Anything else is read twice, and they are exact.
-        The status is "found" in both cases: a search over quantised scores proves nothing about the rows themselves.
+        A function returns one of the others. A LazyFrame is collected in batches, each time it is read. A reader, an
+        iterator or a scanner of one can be read once: where it is larger than ``max_in_memory``, the rule is learnt
+        from counts alone, the numbers of its ``solution_`` are about quantised scores, and the status is "found". Anything
+        else is read as often as needed.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
 
@@ -160,18 +162,10 @@ class _Batches:
         """Give all batches, in pieces of at most BATCH_ROWS rows."""
         given: Iterable[Any] = self._open() if self.again else itertools.chain(self._waiting, self._iterator)
         for batch in given:
-            if not self._fits(batch):
+            if not _fits(batch, self.schema):
                 raise InputError("The record batches do not all have the same columns.")
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS)
-
-    def _fits(self, batch: Any) -> bool:
-        """Tell whether a batch has the columns of the first: whether they may be empty need not be said alike."""
-        if batch.schema.equals(self.schema):
-            return True
-        required = [place for place, field in enumerate(self.schema) if not field.nullable]
-        alike = batch.schema.names == self.schema.names and batch.schema.types == self.schema.types
-        return alike and not any(batch.column(place).null_count for place in required)
 
     def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
         """Return the distinct combinations of values; of what can be read once, those at its beginning."""
@@ -195,10 +189,38 @@ class _Batches:
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
         """Return the distinct words of the rows, their sums and counts, and the level."""
         weighted = columns.weight is not None
-        counter = Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
+        counter = counter_of(tally, weighted, level, max_cells)
         for batch in self.batches():
             shared.count_frame(tally.keep(_frame(batch, columns)), tally, weighted, counter)
         return (*counter.cells(), counter.level)
+
+    def size(self, columns: Columns, most: int) -> int:
+        """Return the number of rows, or some number above ``most``; what can be read once is kept up to there."""
+        found = 0
+        if self.again:
+            for batch in self.batches():
+                found += batch.num_rows
+                if found > most:
+                    break
+            return found
+        # Only the columns that are used are kept.
+        narrow = [self.schema.get_field_index(name) for name in columns.needed]
+        whole, self.schema = self.schema, _pyarrow().schema([self.schema.field(place) for place in narrow])
+        given = (b.select(narrow) if _fits(b, whole) else b for b in itertools.chain(self._waiting, self._iterator))
+        self._waiting, self._iterator = [], given
+        while found <= most and (batch := next(given, None)) is not None:
+            self._waiting.append(batch)
+            found += batch.num_rows
+        return found
+
+    def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
+        """Return the rows of a choice; None where more than ``most`` are different."""
+        gatherer = Gatherer(columns, most)
+        for batch in self.batches():
+            frame = _frame(batch, columns)
+            if not gatherer.add(chosen(choice, frame)):
+                break
+        return gatherer.result(ordered=ordered)
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a row that is not made of probabilities, in words."""
@@ -214,6 +236,15 @@ class _Batches:
                 return f"the first, row {start + row:,}, has p_y = {frame['s0'][row]} and p_group = {groups}"
             start += batch.num_rows
         return "none was found again"
+
+
+def _fits(batch: Any, schema: Any) -> bool:
+    """Tell whether a batch has the columns of the first: whether they may be empty need not be said alike."""
+    if batch.schema.equals(schema):
+        return True
+    required = [place for place, field in enumerate(schema) if not field.nullable]
+    alike = batch.schema.names == schema.names and batch.schema.types == schema.types
+    return alike and not any(batch.column(place).null_count for place in required)
 
 
 def _opener(data: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:

@@ -1,7 +1,7 @@
 """Learning and applying in DuckDB: out of core on one machine.
 
-DuckDB reads the table and packs each row's quantised scores, label and groups into integers; the rows stream from it
-in batches and are counted in a table that never has more than ``max_cells`` cells. Two passes learn a rule.
+DuckDB reads the table; its rows stream from it in batches and are counted, and those that a search needs as they are
+are brought back. What is learnt by which passes is in :func:`learn_rule`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ import numpy as np
 from evenhand.arguments import check_flag, check_path, check_text, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import Counter
+from evenhand.engines.counter import Counter, DenseCounter, counter_of
+from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
+from evenhand.engines.ground import Atoms
+from evenhand.engines.reading import Counted
 from evenhand.engines.schema import Cells, Columns, Tally
-from evenhand.engines.source import Counted, Learning, Names, Size
+from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
 from evenhand.errors import InputError, require
 from evenhand.files import url_of, write_error
@@ -80,14 +83,28 @@ def learn_rule(
         What DuckDB may use, such as "2GB"; a relation's own connection decides for itself.
     **options
         ``search``, ``evidence``, ``safety``, ``costs``, ``priors``, ``missing``, ``random_state`` as in
-        :func:`evenhand.learn_rule`; ``level`` (12: scores are counted in steps of 2^-12 at the finest) and
+        :func:`evenhand.learn_rule`; ``max_in_memory`` (16,000,000: how many values, rows times columns used, may be in
+        memory at a time); for cells, ``level`` (12: scores are counted in steps of 2^-12 at the finest) and
         ``max_cells`` (200,000: coarser steps are taken, with a warning, where there would be more cells).
 
     Returns
     -------
     Rule
         ``rule.solution_`` has the utility and the constraints' values counted on the rows themselves, and
-        ``rule.learned_from["quantisation"]`` what the quantisation can have cost.
+        ``rule.learned_from["reading"]`` the passes over the table and the rows that were brought back.
+
+    Notes
+    -----
+    A table within ``max_in_memory`` is read in, and the rule is that of :func:`evenhand.learn_rule`. Of a larger one no
+    more rows than that are brought back. With counted labels and the certified search, K being the number of contrasts,
+
+    - K = 1 is solved exactly, in three passes: the rule has the decisions of :func:`evenhand.learn_rule`;
+    - K = 2 is solved exactly, in four passes or some more: "optimal", or "gap" with what was not proven;
+    - K > 2 is searched around a rule of a sample: "found", counted on all rows.
+
+    Otherwise, and where too many rows would have to be brought back, scores are counted in cells, the midpoints of the
+    cells are searched, and the rules found are counted on the rows: "found".
+    ``rule.learned_from["quantisation"]`` then has what the quantisation can have cost.
 
     Examples
     --------
@@ -196,6 +213,7 @@ class Table:
         duckdb = _duckdb()
         if memory_limit is not None:
             check_text(memory_limit, "memory_limit", "a size such as '2GB'")
+        self.connection: Any = None
         if isinstance(data, duckdb.DuckDBPyRelation):
             self.relation = data
             return
@@ -254,15 +272,48 @@ class Table:
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
         """Return the distinct words of the rows, their sums and counts, and the level."""
         weighted = columns.weight is not None
-        counter = Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
+        counter = counter_of(tally, weighted, level, max_cells)
         condition = tally.where("duckdb")
         with plain_errors():
             rows = self._inner(columns)
-            if condition is None:
+            if isinstance(tally, Atoms):
+                _count_together(rows, tally, weighted, counter)
+            elif condition is None and isinstance(tally, Cells) and isinstance(counter, Counter):
                 _count_all(rows, tally, weighted, counter)
             else:
-                _count_few(rows.filter(condition), tally, weighted, counter)
+                _count_here(rows if condition is None else rows.filter(condition), tally, weighted, counter)
         return (*counter.cells(), counter.level)
+
+    def size(self, columns: Columns, most: int) -> int:
+        """Return the number of rows, or one more than ``most``."""
+        with plain_errors():
+            return int(self.relation.project("1 AS one").limit(most + 1).aggregate("count(*)").fetchall()[0][0])
+
+    def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
+        """Return the rows of a choice; None where more than ``most`` are different."""
+        gatherer = Gatherer(columns, most)
+        condition = choice.where("duckdb")
+        with plain_errors(), self._in_order(ordered):
+            rows = self._inner(columns)
+            rows = rows if condition is None else rows.filter(condition)
+            for batch in rows.to_arrow_reader(BATCH_ROWS):
+                arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
+                frame = dict(zip(rows.columns, arrays, strict=True))
+                if not gatherer.add(chosen(choice, frame) if choice.loose else frame):
+                    break
+        return gatherer.result(ordered=ordered)
+
+    @contextmanager
+    def _in_order(self, ordered: bool) -> Iterator[None]:
+        """Read files in their order for a while; a relation's own connection decides for itself."""
+        if not ordered or self.connection is None:
+            yield
+            return
+        self.connection.execute("SET preserve_insertion_order = true")
+        try:
+            yield
+        finally:
+            self.connection.execute("SET preserve_insertion_order = false")
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a row that is not made of probabilities, in words."""
@@ -282,6 +333,19 @@ def _paths(data: Any) -> list[str]:
     return [str(path / "**" / "*.parquet") if path.is_dir() else str(path) for path in found]
 
 
+def _count_together(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
+    """Count rows that have few different words: DuckDB groups them."""
+    keys = [f"{text} AS k{j}" for j, text in enumerate(tally.sql("duckdb"))]
+    names = ", ".join(f"k{j}" for j in range(tally.width))
+    sums = ", sum(w)" if weighted else ""
+    rows = rows.project(", ".join([*keys, *(["w"] if weighted else [])]))
+    table = rows.aggregate(f"{names}{sums}, count(*)", names).fetchall()
+    if table:
+        numbers = np.array([[np.nan_to_num(float(v or 0.0)) for v in row[tally.width :]] for row in table])
+        words = np.array([row[: tally.width] for row in table], dtype=np.int64)
+        counter.add(words, np.ascontiguousarray(numbers[:, :-1]), numbers[:, -1].astype(np.int64))
+
+
 def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
     """Count every row: DuckDB makes the words, with as little to hand over as can be."""
     sums = (["w"] if weighted else []) + [f"w * {name}" if weighted else name for name in tally.payload]
@@ -294,8 +358,8 @@ def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> Non
         counter.add(words, floats)
 
 
-def _count_few(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
-    """Count the rows that a condition leaves: DuckDB is slow on sparse vectors, so their words are made here."""
+def _count_here(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
+    """Count rows whose words are made here: DuckDB is slow on what a condition leaves, and on long expressions."""
     for batch in rows.to_arrow_reader(BATCH_ROWS):
         arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         shared.count_frame(dict(zip(rows.columns, arrays, strict=True)), tally, weighted, counter)

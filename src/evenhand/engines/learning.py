@@ -1,4 +1,4 @@
-"""From an aggregate to a rule: the one solver behind every engine.
+"""From an aggregate to a rule: what is learnt from cells, where the rows themselves are not looked at by a search.
 
 The search sees the midpoints of the cells. A rule is applied to the scores as they are, so a row near the boundary
 may be decided otherwise than its midpoint. An engine that can read its rows again therefore does: rules for bounds
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from evenhand.arguments import check_choice, check_flag
 from evenhand.engines.cells import CountedCells
+from evenhand.engines.gathering import RawRows
 from evenhand.engines.recount import Decisions, Recount
 from evenhand.engines.schema import FINEST, Columns, Schema
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
@@ -358,8 +359,8 @@ class _Task:
         )
 
 
-def rows_of(cells: CountedCells, options: Options) -> Rows:
-    """Return the midpoints of an aggregate's cells as rows, each with the weight of its cell."""
+def rows_of(cells: CountedCells | RawRows, options: Options) -> Rows:
+    """Return raw rows, or the midpoints of an aggregate's cells with the weight of their cell, as Rows."""
     schema = cells.schema
     if cells.n_rows == 0:
         raise InputError("There are no rows: there is nothing to learn from.")
@@ -398,7 +399,7 @@ def rows_of(cells: CountedCells, options: Options) -> Rows:
     return dataclasses.replace(rows, p_group=p_group)
 
 
-def _check_crossed(schema: Schema, cells: CountedCells) -> None:
+def _check_crossed(schema: Schema, cells: CountedCells | RawRows) -> None:
     """Raise :class:`InputError` where the probabilities of a crossed attribute are not those of what occurs."""
     observed = dict(schema.observed)
     for entry in schema.scored:

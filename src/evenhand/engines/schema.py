@@ -211,6 +211,10 @@ class Cells:
 
     def sql(self, dialect: str) -> list[str]:
         """Return the words as SQL expressions; a row that is not made of probabilities gets nothing but a flaw."""
+        return self._guarded(self.schema.packed((name for name in self.schema.fields if name != "flaw"), dialect))
+
+    def _guarded(self, packed: list[str]) -> list[str]:
+        """Return words with the flaw of each row in them, and without anything else where it is the last one."""
         totals = self._totals
         scores = [f"{name} >= 0" for names in self.schema.names for name in names]
         usual = ["s0 >= 0 AND s0 <= 1", *scores, *(f"{total} <= {DEVIATIONS[0]!r}" for total in totals)]
@@ -220,7 +224,6 @@ class Cells:
             for flaw, limit in enumerate(DEVIATIONS[:-1])
         )
         # Nearly all rows sum to 1 closely, and then have no probability above 1: they pass the cheap test.
-        packed = self.schema.packed((name for name in self.schema.fields if name != "flaw"), dialect)
         flaws = [f" + CASE{classes} ELSE {FLAWED - 1} END" if totals else "", *[""] * (self.width - 1)]
         return [
             f"CASE WHEN {' AND '.join(usual)} THEN {text} WHEN {self.sound} THEN {text}{flaw}"

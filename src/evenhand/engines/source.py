@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 
 from evenhand import tables
-from evenhand.arguments import Seed, check_label, check_text, is_missing, shown
+from evenhand.arguments import Seed, check_label, check_text, check_whole, is_missing, shown
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import MAX_CELLS, Counter, check_level
+from evenhand.engines.counter import MAX_CELLS, Counter, DenseCounter, check_level
+from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_core
+from evenhand.engines.gathering import Choice, Everything, RawRows
+from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import learn_from_cells, learn_with_recount, warn_if_coarse
+from evenhand.engines.reading import MOST_COUNTED, Counted, Reader
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
 from evenhand.engines.schema import (
@@ -28,7 +33,7 @@ from evenhand.engines.schema import (
     read_group_columns,
 )
 from evenhand.errors import InputError
-from evenhand.inputs import FloatArray, Missing, sort_groups
+from evenhand.inputs import Missing, sort_groups
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
@@ -41,8 +46,9 @@ from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 MOST_GROUPS = 1000
-MOST_RECOUNTED = 1 << 24
-Counted = tuple[Words, FloatArray, Words, int]
+# Values, rows times columns, that are simply read in: an eighth of a gigabyte, and some times that while it is solved.
+MAX_IN_MEMORY = 16_000_000
+FEWEST_ROWS_IN_MEMORY = 10_000
 
 
 class Names(TypedDict, total=False):
@@ -64,7 +70,9 @@ class Size(TypedDict, total=False):
 
 
 class Learning(Size, total=False):
-    """The options of :func:`evenhand.learn_rule` that an engine takes, and how finely scores are counted."""
+    """The options of :func:`evenhand.learn_rule` that an engine takes, and how much is read in or told apart."""
+
+    max_in_memory: int
 
     search: str | Search
     evidence: EvidenceName
@@ -92,8 +100,19 @@ class Source(Protocol):
         """Return the distinct combinations of the values of some columns, at most MOST_GROUPS + 1."""
         ...
 
+    def size(self, columns: Columns, most: int) -> int:
+        """Return the number of rows; any number above ``most`` where there are more."""
+        ...
+
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
         """Return the distinct words of the rows, their sums and counts, and the level they are quantised at."""
+        ...
+
+    def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
+        """Return the rows of a choice; None where more than ``most`` are different.
+
+        ``ordered`` asks for the order of the table; otherwise they come sorted, and equal ones may be one.
+        """
         ...
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
@@ -167,7 +186,7 @@ def _groups(source: Source, column: str) -> tuple[Hashable, ...]:
     return values
 
 
-def count_frame(frame: Frame, tally: Tally, weighted: bool, counter: Counter) -> None:
+def count_frame(frame: Frame, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
     """Count some rows, given by the inner names of their scores, labels, groups and weights."""
     n = len(frame["s0"])
     if n == 0:
@@ -180,9 +199,22 @@ def count_frame(frame: Frame, tally: Tally, weighted: bool, counter: Counter) ->
 def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, max_cells: int = MAX_CELLS) -> Aggregate:
     """Return the aggregate of a table, after checking what was counted."""
     check_level(level, max_cells)
-    schema = columns.schema
-    cells = Cells(schema, columns.weight is not None)
+    return _counted(source, columns, Cells(columns.schema, columns.weight is not None), level, max_cells)
+
+
+def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cells: int) -> Aggregate:
+    """Return what a tally of cells counts, after checking it."""
     words, sums, rows, reached = source.count(columns, cells, level, max_cells)
+    _check_words(source, columns, cells, words, rows)
+    weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
+    if rows.size and not weight.sum() > 0.0:
+        raise InputError("The weights are zero for every row: nothing counts.")
+    return Aggregate(columns.schema, reached, words, weight, rows)
+
+
+def _check_words(source: Source, columns: Columns, cells: Cells, words: Words, rows: Words) -> None:
+    """Raise :class:`InputError` where scores are no probabilities, or labels or groups are unknown."""
+    schema = columns.schema
     flawed = schema.unpack(words, "flaw") == FLAWED
     if flawed.any():
         raise InputError(
@@ -202,10 +234,6 @@ def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, m
                 f"{int(rows[strange].sum()):,} rows have an unknown group in {columns.sensitive[place]!r}; the groups"
                 f" given of {name!r} are {list(groups)!r}."
             )
-    weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
-    if rows.size and not weight.sum() > 0.0:
-        raise InputError("The weights are zero for every row: nothing counts.")
-    return Aggregate(schema, reached, words, weight, rows)
 
 
 def learn_source(
@@ -216,24 +244,58 @@ def learn_source(
     tolerance: float,
     **options: Unpack[Learning],
 ) -> Rule:
-    """Return the best rule that keeps its bounds on the rows: counted once, solved, and counted again."""
+    """Return the best rule that keeps its bounds on the rows: read in, brought back in part, or counted in cells."""
     tolerance = check_tolerance(tolerance)
     rest: dict[str, Any] = dict(options)
     level, max_cells = rest.pop("level", FINEST), rest.pop("max_cells", MAX_CELLS)
+    check_level(level, max_cells)
+    in_memory = check_whole(rest.pop("max_in_memory", MAX_IN_MEMORY), "max_in_memory", at_least=0)
     check_unstratified(resolve(criterion).strata, "An engine", "learn in memory, with evenhand.learn_rule")
     wanted = Options(criterion=resolve(criterion), **{**rest, "costs": read_costs(rest.get("costs"))})
-    found = aggregate_source(source, columns, level=level, max_cells=max_cells)
-    warn_if_coarse(found, level)
+    most = in_memory // len(columns.needed)
+    if source.size(columns, most) <= most:
+        return _learn_in_memory(source, columns, wanted, tolerance, most)
+    if source.again and can_be_exact(wanted):
+        atoms = Atoms(columns.schema, columns.weight is not None, costs=wanted.costs)
+        counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
+        reader = Reader(source, columns, max(most, FEWEST_ROWS_IN_MEMORY))
+        reader.passes += 1
+        found = learn_out_of_core(counted, reader, wanted, tolerance)
+        if found is not None:
+            return found
+    return _learn_in_cells(source, columns, wanted, tolerance, {"level": level, "max_cells": max_cells})
+
+
+def _learn_in_memory(source: Source, columns: Columns, options: Options, tolerance: float, most: int) -> Rule:
+    """Return the rule that is learnt from all rows in memory."""
+    raw = source.rows(columns, Everything(), most, ordered=True)
+    assert raw is not None
+    cells = Cells(columns.schema, columns.weight is not None)
+    _check_words(source, columns, cells, cells.words(raw.frame), raw.rows)
+    if len(raw) and not raw.weight.sum() > 0.0:
+        raise InputError("The weights are zero for every row: nothing counts.")
+    rule = learn_in_memory(raw, options, tolerance)
+    learned = {
+        **rule.learned_from,
+        "reading": {"passes": 1, "rows_brought_back": len(raw)},
+        "columns": columns.remember(),
+    }
+    return dataclasses.replace(rule, learned_from=learned)
+
+
+def _learn_in_cells(source: Source, columns: Columns, options: Options, tolerance: float, size: Size) -> Rule:
+    """Return the rule that is learnt from counts of quantised scores, and counted again on the rows if possible."""
+    found = aggregate_source(source, columns, **size)
+    warn_if_coarse(found, size["level"])
     if not source.again:
-        rule = learn_from_cells(found, wanted, tolerance, provable=False)
-        rule.learned_from["columns"] = columns.remember()  # type: ignore[index]
-        return rule
+        rule = learn_from_cells(found, options, tolerance, provable=False)
+        return dataclasses.replace(rule, learned_from={**rule.learned_from, "columns": columns.remember()})
 
     def recount(decisions: Decisions) -> Recount:
-        words, sums, rows, _ = source.count(columns, decisions, FINEST, MOST_RECOUNTED)
+        words, sums, rows, _ = source.count(columns, decisions, FINEST, MOST_COUNTED)
         return decisions.recount(words, sums, rows)
 
-    return learn_with_recount(found, columns, recount, wanted, tolerance)
+    return learn_with_recount(found, columns, recount, options, tolerance)
 
 
 def columns_of_rule(

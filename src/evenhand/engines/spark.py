@@ -1,8 +1,7 @@
 """Learning and applying on a Spark 4 DataFrame, with plain SQL expressions.
 
-Nothing of evenhand has to be installed on the workers, and nothing is collected but the counts. The cluster packs each
-row's quantised scores, label and groups into integers and groups by them; how finely, is decided by looking at some
-rows first.
+Nothing of evenhand has to be installed on the workers. The cluster groups rows by integers made of their scores, labels
+and groups; only counts are collected, and the rows that a search needs as they are, at most ``max_in_memory`` values.
 """
 
 from __future__ import annotations
@@ -16,9 +15,12 @@ from numpy.typing import NDArray
 
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import COARSEST, Counter
+from evenhand.engines.counter import COARSEST, Counter, DenseCounter, counter_of
+from evenhand.engines.gathering import Choice, Gatherer, RawRows
+from evenhand.engines.ground import Atoms
+from evenhand.engines.reading import Counted
 from evenhand.engines.schema import Cells, Columns, Tally, Words
-from evenhand.engines.source import Counted, Learning, Names, Size
+from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.spark_frame import (
     SPELLING,
     apply,
@@ -57,7 +59,7 @@ def learn_rule(
     Parameters
     ----------
     data : pyspark.sql.DataFrame
-        The rows. They are read twice, and must be the same both times: cache what is not.
+        The rows. They are read several times, and must be the same each time: cache what is not.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns. Probabilities may be entries of a vector or
         an array: ``"probability[1]"``; a vector alone, such as the ``probability`` of a Spark ML classifier, stands for
@@ -136,12 +138,35 @@ class Table:
             inner = self._inner(columns)
             condition = tally.where("spark")
             words = (inner if condition is None else inner.filter(condition)).selectExpr(*texts)
-            counter = Counter(tally, len(sums), level=level, max_cells=max_cells)
-            if isinstance(tally, Cells):
+            counter = counter_of(tally, weighted, level, max_cells)
+            if isinstance(tally, Cells) and isinstance(counter, Counter) and not isinstance(tally, Atoms):
                 _count_cells(words, inner.limit(PEEK_ROWS).selectExpr(*texts), tally, counter)
             else:
                 _add(counter, _grouped(words, tally, len(sums), level).toArrow())
         return (*counter.cells(), counter.level)
+
+    def size(self, columns: Columns, most: int) -> int:
+        """Return the number of rows, or one more than ``most``."""
+        with plain_errors():
+            return int(self.frame.selectExpr("1 AS one").limit(most + 1).count())
+
+    def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
+        """Return the rows of a choice; None where more than ``most`` are different."""
+        from pyspark.sql import functions
+
+        gatherer = Gatherer(columns, most)
+        condition = choice.where("spark")
+        with plain_errors():
+            rows = self._inner(columns)
+            rows = rows if condition is None else rows.filter(condition)
+            if not ordered:
+                wanted = [functions.expr("count(1) AS n")]
+                wanted += [functions.expr("sum(w) AS w")] if gatherer.weighted else []
+                rows = rows.groupBy(*gatherer.names).agg(*wanted).limit(most + 1)
+            table = rows.toArrow()
+        frame = {name: table.column(name).to_numpy().astype(np.float64) for name in table.column_names}
+        gatherer.add(frame, None if ordered else frame.pop("n"))
+        return gatherer.result(ordered=ordered)
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a row that is not made of probabilities, in words."""
@@ -188,8 +213,8 @@ def _cells_expected(keys: Words, rows: NDArray[np.int64]) -> float:
     return len(counts) + once * (once - 1) / (2 * (twice + 1))
 
 
-def _add(counter: Counter, table: Any) -> None:
-    width = counter.tally.width
+def _add(counter: Counter | DenseCounter, table: Any) -> None:
+    width = table.num_columns - counter.columns - 1
     arrays = [table.column(j).to_numpy() for j in range(table.num_columns)]
     keys = np.column_stack([array.astype(np.int64) for array in arrays[:width]])
     sums = [np.nan_to_num(array.astype(np.float64)) for array in arrays[width:-1]]

@@ -256,7 +256,7 @@ class Setting:
 
     def rule(self, problem: Problem, solution: Solution, tolerance: float, step: int) -> Rule:
         """Return the rule of a solution of any search; its numbers are those of the rule's own decisions."""
-        utility, values = problem.evaluate(self.decide(np.array(solution.z)))
+        utility, values = problem.evaluate(problem.decide(np.array(solution.z)))
         if solution.status != "plug-in" and problem.excess(values, step) > FEASIBILITY_SLACK:
             raise InputError(
                 f"The search returned z = {list(solution.z)!r} with status {solution.status!r}, but that rule misses"

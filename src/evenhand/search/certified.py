@@ -30,7 +30,7 @@ from evenhand.arguments import check_seed, is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
 from evenhand.search._compiling import notice_of_compilation, quick_compilation
-from evenhand.search.arrangement import Arrangement, faces, pieces, planes_of
+from evenhand.search.arrangement import Arrangement, Region, faces, pieces, planes_of
 from evenhand.search.budget import Budget
 from evenhand.search.certificate import certify, has_certificate
 from evenhand.search.coincidence import share_planes
@@ -40,7 +40,7 @@ from evenhand.search.kernels.known_groups import branch_ranges
 from evenhand.search.kernels.ladder import RESOLUTION, Incumbent
 from evenhand.search.kernels.leaves import enumerate_cells, enumerate_plane_cells
 from evenhand.search.known_groups import KnownGroups, blocks_of, may_have_blocks
-from evenhand.search.problem import NoRule, Problem, Solution, conclude, typical_size
+from evenhand.search.problem import NoRule, Problem, Solution, Stopped, conclude, typical_size
 from evenhand.search.reduction import Part, parts_of
 from evenhand.search.smoothed import smoothed_search, usual_work
 from evenhand.search.stack import Box, Stack
@@ -209,6 +209,27 @@ def _solve_by_boxes(
     return run.results()
 
 
+def search_box(
+    problem: Problem, options: Certified, radius: FloatArray, random_state: Any = None
+) -> tuple[Best, float, int, Stopped | None]:
+    """Return the best rule with ``|z_k| <= radius_k``, a bound on all of these, the boxes, and what stopped the search.
+
+    Only the first step of the bounds is answered, and only for K > 1.
+    """
+    budget = Budget.of(options, problem.dimension)
+    _prepare(problem.dimension)
+    run = _Run(problem, options, budget, np.full(1, -np.inf), random_state)
+    run.region = (
+        np.concatenate([[1.0], np.zeros(problem.dimension)]),
+        np.append(0.0, radius * run.arrangement.ladder.scale),
+    )
+    run.search()
+    best = Best.none(problem)
+    if np.isfinite(run.known.utility[0]):
+        best.utility[0], best.z[0] = run.known.utility[0], run.arrangement.rule_at(run.known.point[0])
+    return best, float(run.upper_bound[0]), run.nodes, budget.stopped
+
+
 def _sweep_around(problem: Problem, claimed: Best, best: Best) -> None:
     """Look for rules near claims that the rows do not keep: rows that share a plane may differ in their decisions."""
     near = Best.none(problem)
@@ -293,6 +314,7 @@ class _Run:
         self.nodes = 0
         self.gave_up = False
         self.counter = itertools.count()
+        self.region: Region | None = None
 
     def start(self) -> None:
         """Find good rules first: what is better than them is all that is left to look for."""
@@ -355,6 +377,8 @@ class _Run:
     def _first_boxes(self) -> list[_Waiting]:
         """Return the faces of the half-cube, in parts beyond the plane: they share the work evenly."""
         k = self.problem.dimension
+        if self.region is not None:
+            return [self._waiting(Box(self.trivial_bound, *self.region))]
         boxes = faces(k)
         if k > 2:
             middle = pieces(*boxes[-1])

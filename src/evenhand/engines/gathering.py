@@ -1,0 +1,202 @@
+"""Raw rows that an engine brings back: those that some choice wants, equal ones as one where they are many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.engines.schema import POSITIVE, Columns, Frame, Schema
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray
+from evenhand.rules.events import AttributeKey
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Choice(Protocol):
+    """Which rows are wanted. ``loose`` says that DuckDB's condition may leave more, which :meth:`keep` takes out."""
+
+    @property
+    def loose(self) -> bool:
+        """Whether DuckDB's condition may leave more than the rows wanted."""
+        ...
+
+    def where(self, dialect: str) -> str | None:
+        """Return the SQL condition over the inner names; None where there is none."""
+        ...
+
+    def keep(self, frame: Frame) -> NDArray[np.bool_] | None:
+        """Tell which rows of a frame are wanted; None where all are."""
+        ...
+
+
+def chosen(choice: Choice, frame: Frame) -> Frame:
+    """Return the rows of a frame that a choice wants."""
+    wanted = choice.keep(frame)
+    return frame if wanted is None else {name: column[wanted] for name, column in frame.items()}
+
+
+class Everything:
+    """All rows."""
+
+    loose = False
+
+    def where(self, dialect: str) -> None:
+        """Return None: no condition."""
+
+    def keep(self, frame: Frame) -> None:
+        """Return None: all rows."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """About a share of the rows, drawn by a hash of their scores: the same rows at every reading."""
+
+    share: float
+    names: tuple[str, ...]
+    loose: bool = False
+
+    def where(self, dialect: str) -> str:
+        """Return the SQL condition."""
+        limit = max(1, int(self.share * (1 << 30)))
+        names = ", ".join(self.names)
+        return (
+            f"hash({names}) % {1 << 30} < {limit}"
+            if dialect == "duckdb"
+            else f"pmod(xxhash64({names}), {1 << 30}) < {limit}"
+        )
+
+    def keep(self, frame: Frame) -> NDArray[np.bool_]:
+        """Tell which rows are drawn."""
+        mixed = np.zeros(len(frame["s0"]), dtype=np.uint64)
+        for name in self.names:
+            mixed = (mixed ^ np.ascontiguousarray(frame[name], dtype=np.float64).view(np.uint64)) * _MIX
+            mixed ^= mixed >> np.uint64(29)
+        found: NDArray[np.bool_] = (mixed * _MIX) >> np.uint64(34) < np.uint64(max(1, int(self.share * (1 << 30))))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RawRows:
+    """Rows as they are: ``frame`` has them under the inner names, and ``rows`` how many of the data each stands for."""
+
+    schema: Schema
+    frame: Frame
+    rows: NDArray[np.int64]
+    weighted: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows of the data."""
+        return int(self.rows.sum())
+
+    @property
+    def weight(self) -> FloatArray:
+        """The weights; the numbers of rows where no weights were given."""
+        return self.frame["w"] if self.weighted else self.rows.astype(np.float64)
+
+    @property
+    def positive(self) -> NDArray[np.bool_] | None:
+        """Whether a row has the positive label; None where rows have no labels."""
+        return self.frame["label"] == POSITIVE if self.schema.labelled else None
+
+    @cached_property
+    def codes(self) -> dict[str, NDArray[np.int64]]:
+        """The index of each row's group, by attribute; -1 where it is not known."""
+        return {
+            name: self.frame[f"a{place}"].astype(np.int64) - 1 for place, (name, _) in enumerate(self.schema.observed)
+        }
+
+    @property
+    def p_y(self) -> FloatArray:
+        """P(Y = positive | x)."""
+        return self.frame["s0"]
+
+    @cached_property
+    def p_group(self) -> dict[AttributeKey, FloatArray]:
+        """The probabilities of the groups: (rows, G) or (rows, 2, G) by attribute."""
+        found = {}
+        for entry, names in zip(self.schema.scored, self.schema.names, strict=True):
+            array = np.column_stack([self.frame[name] for name in names])
+            found[entry.attribute] = array.reshape(len(array), 2, -1) if entry.joint else array
+        return found
+
+
+def check_weight(raw: RawRows, counted: float) -> None:
+    """Raise :class:`InputError` where rows brought back do not weigh what they weighed when they were counted."""
+    found = float(raw.weight.sum())
+    if abs(found - counted) > 1e-9 * max(counted, 1.0):
+        raise InputError(
+            f"The rows were not the same in two passes over the table (weight {counted:g}, then {found:g}): cache them,"
+            " or copy them first."
+        )
+
+
+def _order(keys: FloatArray) -> NDArray[np.intp]:
+    """Return the order of rows by all of their columns; the first one tells nearly all of them apart."""
+    order = np.argsort(keys[:, 0], kind="stable")
+    first = keys[order, 0]
+    alike = np.zeros(len(order), dtype=bool)
+    alike[1:] = first[1:] == first[:-1]
+    alike[:-1] |= alike[1:]
+    tied = order[alike]
+    order[alike] = tied[np.lexsort(keys[tied].T[::-1])]
+    return order
+
+
+class Gatherer:
+    """Collects the rows of a choice; where they are more than ``most``, equal ones are put together."""
+
+    def __init__(self, columns: Columns, most: int) -> None:
+        self.schema, self.weighted, self.most = columns.schema, columns.weight is not None, most
+        groups = [f"a{place}" for place in range(len(self.schema.observed))]
+        self.names = ["s0", *(name for names in self.schema.names for name in names), "label", *groups]
+        self._parts: list[FloatArray] = []
+        self._size = 0
+        self.full = False
+
+    def add(self, frame: Frame, rows: NDArray[np.int64] | None = None) -> bool:
+        """Take some rows, and say whether there is room for more."""
+        n = len(frame["s0"])
+        if n:
+            numbers = np.ones(n) if rows is None else rows
+            extra = [frame["w"]] if self.weighted else []
+            self._parts.append(np.column_stack([*(frame[name] for name in self.names), numbers, *extra]))
+            self._size += n
+            if self._size > 2 * self.most:
+                self._merge()
+        self.full = self._size > 2 * self.most
+        return not self.full
+
+    def _merge(self) -> None:
+        """Put equal rows together."""
+        table = np.vstack(self._parts)
+        keys = table[:, : len(self.names)]
+        order = np.lexsort(keys.T[::-1])
+        keys, table = keys[order], table[order]
+        first = np.flatnonzero(np.concatenate([[True], (keys[1:] != keys[:-1]).any(axis=1)]))
+        merged = table[first]
+        merged[:, len(self.names) :] = np.add.reduceat(table[:, len(self.names) :], first, axis=0)
+        self._parts, self._size = [merged], len(merged)
+
+    def result(self, *, ordered: bool) -> RawRows | None:
+        """Return the rows, in the order in which they came, or sorted; None where there were too many."""
+        if not self.full and self._size > self.most:
+            self._merge()
+        if self.full or self._size > self.most:
+            return None
+        width = len(self.names) + 1 + self.weighted
+        table = np.vstack(self._parts) if self._parts else np.empty((0, width))
+        if not ordered:
+            table = table[_order(table[:, : len(self.names)])]
+        frame = {name: np.ascontiguousarray(table[:, k]) for k, name in enumerate(self.names)}
+        if self.weighted:
+            frame["w"] = np.ascontiguousarray(table[:, -1])
+        return RawRows(self.schema, frame, table[:, len(self.names)].astype(np.int64), self.weighted)

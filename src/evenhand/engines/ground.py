@@ -1,0 +1,290 @@
+"""What is known of the rows before their scores are looked at: how many of each label and group, and the bounds.
+
+One pass counts *atoms*: rows with the same label, the same groups and the same decision of the model itself. From them
+come the priors, each row's gain and effects, the bounds (drawn in by safety), and what z = 0 is worth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.engines.cells import CountedCells
+from evenhand.engines.gathering import RawRows
+from evenhand.engines.schema import FINEST, Cells, Frame, Words
+from evenhand.inputs import FloatArray
+from evenhand.rules import scores
+from evenhand.rules.rule import Rule
+from evenhand.rules.setting import MARGIN_ROUNDING, Options, Setting
+from evenhand.rules.sql import DIALECTS
+from evenhand.search import Problem, Solution
+from evenhand.search.problem import FEASIBILITY_SLACK, Status, conclude
+
+
+@dataclass(frozen=True)
+class Atoms(Cells):
+    """The tally of labels, groups and the model's own decisions, which are in the place of its score."""
+
+    costs: scores.Costs = (1.0, 1.0)
+
+    def masks(self, level: int) -> Words:
+        """Return that everything is kept."""
+        return np.full(self.width, -1, dtype=np.int64)
+
+    def sql(self, dialect: str) -> list[str]:
+        """Return the words as SQL expressions."""
+        word, shift, _ = self.schema.fields["s0"]
+        chosen = f" + CASE WHEN {margin_text(self.costs, dialect)} > 0 THEN {1 << (FINEST + shift)} ELSE 0 END"
+        packed = self.schema.packed((n for n in self.schema.fields if self._kept(n)), dialect)
+        return self._guarded([text + (chosen if k == word else "") for k, text in enumerate(packed)])
+
+    def words(self, frame: Frame) -> Words:
+        """Return the words of some rows."""
+        found = super().words(frame)
+        for name in self.schema.quantised:
+            word, shift, bits = self.schema.fields[name]
+            found[:, word] &= ~(((1 << bits) - 1) << shift)
+        word, shift, _ = self.schema.fields["s0"]
+        with np.errstate(invalid="ignore"):
+            chosen = scores.margin(frame["s0"], self.costs) > 0.0
+        found[:, word] += chosen.astype(np.int64) << (FINEST + shift)
+        return found
+
+    def _kept(self, name: str) -> bool:
+        return name != "flaw" and name not in self.schema.quantised
+
+
+def margin_text(costs: scores.Costs, dialect: str) -> str:
+    """Return the margin as SQL, with the operations of :func:`evenhand.rules.scores.margin`."""
+    spelling = DIALECTS[dialect]
+    return f"({spelling.literal(costs[1] + costs[0])} * s0 - {spelling.literal(costs[0])})"
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScores:
+    """The contrasts as linear expressions of a row's probabilities: ``constant + sum_j weights_j s_j``.
+
+    ``sizes`` are the same sums with everything positive: what a contrast is small against when it is only rounding.
+    """
+
+    names: tuple[str, ...]
+    weights: FloatArray
+    constant: FloatArray
+    sizes: FloatArray
+    size_constant: FloatArray
+    costs: scores.Costs
+
+    def margin(self, dialect: str) -> str:
+        """Return the margin as SQL."""
+        return margin_text(self.costs, dialect)
+
+    def contrast(self, k: int, dialect: str) -> str:
+        """Return a contrast as SQL."""
+        return self._text(self.weights[k], float(self.constant[k]), dialect)
+
+    def size(self, k: int, dialect: str) -> str:
+        """Return the size of a contrast's terms as SQL."""
+        return self._text(self.sizes[k], float(self.size_constant[k]), dialect)
+
+    def _text(self, weights: FloatArray, constant: float, dialect: str) -> str:
+        spelling = DIALECTS[dialect]
+        terms = [
+            f"{spelling.literal(weight)} * {name}" for weight, name in zip(weights, self.names, strict=True) if weight
+        ]
+        return f"({' + '.join([spelling.literal(constant), *terms] if constant or not terms else terms)})"
+
+    def of(self, frame: Frame) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the margins, the contrasts and their sizes of some rows."""
+        columns = (
+            np.column_stack([frame[name] for name in self.names]) if self.names else np.empty((len(frame["s0"]), 0))
+        )
+        return (
+            scores.margin(frame["s0"], self.costs),
+            columns @ self.weights.T + self.constant,
+            columns @ self.sizes.T + self.size_constant,
+        )
+
+
+class Ground:
+    """The atoms of some rows, a criterion and a tolerance: everything but the scores."""
+
+    def __init__(self, atoms: CountedCells, rows: Any, options: Options, tolerance: float) -> None:
+        """``rows`` are the atoms as Rows; their probabilities say nothing."""
+        self.schema, self.options, self.tolerance = atoms.schema, options, tolerance
+        self.n_rows, self.atoms = atoms.n_rows, atoms
+        self.setting = Setting.of(_with_two_more(rows, self._chosen), options)
+        self.problem = self.setting.problem([tolerance])
+
+    @cached_property
+    def _chosen(self) -> NDArray[np.bool_]:
+        return self.schema.unpack(self.atoms.words, "s0") > 0
+
+    @property
+    def dimension(self) -> int:
+        """K, the number of contrasts."""
+        return self.problem.dimension
+
+    @cached_property
+    def units(self) -> FloatArray:
+        """The gain and the effects of a unit of weight of each atom, of shape (atoms, 1 + C)."""
+        table = self.problem.table[: self.atoms.n_cells]
+        weight = self.atoms.weight[:, None]
+        units: FloatArray = np.divide(table, weight, out=np.zeros_like(table), where=weight > 0.0)
+        return units
+
+    @cached_property
+    def at_zero(self) -> FloatArray:
+        """The utility and the values of the model's own decisions."""
+        sums: FloatArray = self.problem.table[: self.atoms.n_cells][self._chosen].sum(axis=0)
+        sums[0] += self.problem.offset
+        return sums
+
+    def kinds_of(self, words: Words) -> NDArray[np.int64]:
+        """Return the atom of each row, whatever the model decides, by the label and the groups in its words."""
+        fields = ["label", *(f"a{place}" for place in range(len(self.schema.observed)))]
+        known, wanted = np.zeros(self.atoms.n_cells, dtype=np.int64), np.zeros(len(words), dtype=np.int64)
+        for name in fields:
+            bits = self.schema.fields[name][2]
+            known = (known << bits) + self.schema.unpack(self.atoms.words, name)
+            wanted = (wanted << bits) + self.schema.unpack(words, name)
+        order = np.argsort(known, kind="stable")
+        return order[np.searchsorted(known[order], wanted)]
+
+    @cached_property
+    def _coded(self) -> list[tuple[str, int, int]]:
+        """The fields that tell rows apart, each with its smallest value and how many there are."""
+        found = []
+        for name in ["label", *(f"a{place}" for place in range(len(self.schema.observed)))]:
+            values = self.schema.unpack(self.atoms.words, name)
+            found.append((name, int(values.min()), int(np.ptp(values)) + 1))
+        return found
+
+    @property
+    def n_codes(self) -> int:
+        """How many combinations of label and groups there may be."""
+        return math.prod(size for _, _, size in self._coded)
+
+    def code_text(self) -> str:
+        """Return the number of a row's combination of label and groups as SQL."""
+        text = "0"
+        for name, low, size in self._coded:
+            text = f"({text} * {size} + (CAST({name} AS BIGINT) - {low}))"
+        return text
+
+    def codes_of(self, frame: Frame) -> NDArray[np.int64]:
+        """Return what :meth:`code_text` computes."""
+        found = np.zeros(len(frame["s0"]), dtype=np.int64)
+        for name, low, size in self._coded:
+            found = found * size + (frame[name].astype(np.int64) - low)
+        return found
+
+    @cached_property
+    def kind_of_code(self) -> NDArray[np.int64]:
+        """The atom of each combination; those that do not occur have the first."""
+        found = np.zeros(self.n_codes, dtype=np.int64)
+        fields = {name: self.schema.unpack(self.atoms.words, name) for name, _, _ in self._coded}
+        found[self.codes_of({"s0": np.zeros(self.atoms.n_cells), **fields})] = np.arange(self.atoms.n_cells)
+        return found
+
+    @cached_property
+    def linear(self) -> LinearScores:
+        """The contrasts as linear expressions of the scores."""
+        system, setting = self.setting.system, self.setting
+        places = {entry.attribute: names for entry, names in zip(self.schema.scored, self.schema.names, strict=True)}
+        names = tuple(name for attribute in setting.groups for name in places[attribute])
+        joint = {entry.attribute: entry.joint for entry in self.schema.scored}
+        per_event = np.zeros((len(system.events), len(names)))
+        constant = np.zeros(len(system.events))
+        for j, event in enumerate(system.events):
+            if event.attribute is None:
+                constant[j] = 1.0 / setting.priors[j]
+                continue
+            for column in scores.event_columns(event, setting.groups, joint=joint[event.attribute]):
+                per_event[j, names.index(places[event.attribute][column])] += 1.0 / setting.priors[j]
+        matrix = system.contrasts
+        return LinearScores(
+            names,
+            matrix @ per_event,
+            matrix @ constant,
+            np.abs(matrix) @ per_event,
+            np.abs(matrix) @ constant,
+            self.options.costs,
+        )
+
+    def arrays(self, raw: RawRows, *, sampled: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return margin, contrasts, and gain with effects, of raw rows: the same numbers as in memory.
+
+        Rows that were sampled stand for all rows with their label and groups.
+        """
+        setting = self.setting
+        used = {name: raw.p_group[name] for name in setting.groups}
+        posteriors = scores.posteriors(setting.system.events, setting.groups, used, len(raw))
+        margins = scores.margin(raw.p_y, self.options.costs)
+        contrasts = scores.contrasts(posteriors / setting.priors, setting.system.contrasts)
+        tied = (np.abs(margins) <= MARGIN_ROUNDING * sum(self.options.costs)) & ~contrasts.any(axis=1)
+        kinds = self.kinds_of(self.schema.pack(raw.frame, [n for n in self.schema.fields if self._told_apart(n)]))
+        weight = raw.weight
+        if sampled:
+            drawn = np.bincount(kinds, weight, len(self.atoms.weight))
+            whole = np.bincount(self.kinds_of(self.atoms.words), self.atoms.weight, len(self.atoms.weight))
+            weight = weight * (whole / np.maximum(drawn, 1e-300))[kinds]
+        return np.where(tied, 0.0, margins), contrasts, self.units[kinds] * weight[:, None]
+
+    def _told_apart(self, name: str) -> bool:
+        return name != "flaw" and name not in self.schema.quantised
+
+    def decide(self, raw: RawRows, z: FloatArray) -> NDArray[np.bool_]:
+        """Return a rule's decisions on raw rows, as the rule itself makes them."""
+        rule = self.setting.rule_at(z, self.tolerance)
+        used = {name: raw.p_group[name] for name in rule.attributes}
+        decisions: NDArray[np.bool_] = rule.decision_function(raw.p_y, used) > 0.0
+        return decisions
+
+    def meets(self, sums: FloatArray) -> bool:
+        """Tell whether some values meet the bounds."""
+        return self.problem.excess(sums[1:]) <= FEASIBILITY_SLACK
+
+    def rule(self, problem: Problem, solution: Solution) -> Rule:
+        """Return the rule of a solution of a problem that stands for all rows."""
+        rule = self.setting.rule(problem, solution, self.tolerance, 0)
+        n = self.n_rows
+        shares = zip(self.setting.system.names, self.setting.counted_priors, strict=True)
+        learned = {
+            **rule.learned_from,
+            "rows": n,
+            "rows_by_event": {name: round(float(share) * n) for name, share in shares},
+        }
+        return dataclasses.replace(rule, learned_from=learned)
+
+    def unchanged(self, status: Status, *, upper_bound: float = np.inf, nodes: int = 0) -> Rule:
+        """Return the rule that changes nothing: what the model's own decisions are worth is known."""
+        sums = self.at_zero.copy()
+        sums[0] -= self.problem.offset
+        whole = Problem(
+            margin=np.ones(1),
+            contrasts=np.zeros((1, self.dimension)),
+            gain=sums[:1],
+            effects=sums[None, 1:],
+            lower=self.problem.lower,
+            upper=self.problem.upper,
+            offset=self.problem.offset,
+            mixing=self.problem.mixing,
+        )
+        zero = np.zeros(self.dimension)
+        return self.rule(whole, conclude(whole, 0, zero, upper_bound=upper_bound, status=status, nodes=nodes))
+
+
+def _with_two_more(rows: Any, chosen: NDArray[np.bool_]) -> Any:
+    """Return the atoms with two more rows that weigh nothing, so that their scores are never all the same."""
+    index = np.concatenate([np.arange(len(rows)), [0, 0]])
+    found = rows.take(index)
+    weight, copies = found.weights.copy(), found.copies.copy()
+    weight[-2:], copies[-2:] = 0.0, 0
+    p_y = np.concatenate([chosen.astype(np.float64), [0.0, 1.0]])
+    return dataclasses.replace(found, p_y=p_y, sample_weight=weight, copies=copies)

@@ -1,0 +1,324 @@
+"""K = 1: the certified optimum of rows that do not fit in memory, in three passes.
+
+A row turns at its breakpoint z_i = m_i / g_i. The first pass counts labels and groups (:mod:`ground`), which gives the
+priors and so the contrasts. The second counts the rows in bins of their breakpoints, over the whole line: the utility
+and the values are then known at every edge of a bin, and inside a bin they differ by no more than its rows add. Bins
+that can hold nothing better than the best edge are settled. The third pass brings back the rows of the others, and the
+sweep of :class:`evenhand.search.threshold.Threshold` walks through them; the rows of settled bins turn together.
+
+A bin is known up to rounding, so a row may belong to the bin beside: the rows beside a bin count as if they were in it,
+and they are brought back with it. Rows whose contrast is nearly rounding have no bin that could be trusted; they are
+always brought back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.engines.gathering import RawRows, check_weight
+from evenhand.engines.ground import Ground
+from evenhand.engines.reading import Reader, TooManyError
+from evenhand.engines.schema import Frame, Words
+from evenhand.errors import InfeasibleError
+from evenhand.inputs import FloatArray
+from evenhand.rules.rule import Rule
+from evenhand.rules.scores import CONTRAST_ROUNDING
+from evenhand.rules.setting import MARGIN_ROUNDING
+from evenhand.search import NoRule, Problem
+from evenhand.search.problem import FEASIBILITY_SLACK
+
+BIN_BITS = 16
+BINS = 1 << BIN_BITS
+FALLING, RISING, NEVER, DELICATE = range(4)
+# Contrasts this small, against their terms, have breakpoints that depend on the order of a sum.
+UNSURE_FROM, UNSURE_TO = CONTRAST_ROUNDING / 4.0, 2.0**-26
+MOST_RUNS = 64
+MOST_TURNS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Breakpoints:
+    """The tally of breakpoints: rows by bin, by the way in which they turn, by label and groups."""
+
+    ground: Ground
+    weighted: bool
+    payload: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """The number of words."""
+        return self.ground.schema.width + 1
+
+    def masks(self, level: int) -> Words:
+        """Return that everything is kept."""
+        return np.full(self.width, -1, dtype=np.int64)
+
+    def where(self, dialect: str) -> None:
+        """Return None: all rows are counted."""
+
+    def keep(self, frame: Frame) -> Frame:
+        """Return all rows."""
+        return frame
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """What tells rows apart, besides their breakpoints."""
+        schema = self.ground.schema
+        return [name for name in schema.fields if name != "flaw" and name not in schema.quantised]
+
+    @property
+    def unit(self) -> float:
+        """The breakpoint in the middle between 0 and infinity, as bins go."""
+        return 0.5 * sum(self.ground.options.costs)
+
+    @property
+    def _tie(self) -> float:
+        return MARGIN_ROUNDING * sum(self.ground.options.costs)
+
+    def sql(self, dialect: str) -> list[str]:
+        """Return the words as SQL expressions."""
+        return [*self.ground.schema.packed(self.fields, dialect), self.place(dialect)]
+
+    def place(self, dialect: str) -> str:
+        """Return the SQL expression of the way in which a row turns and of its bin, as one number."""
+        linear = self.ground.linear
+        m, g, size = linear.margin(dialect), linear.contrast(0, dialect), linear.size(0, dialect)
+        half = BINS // 2
+        fraction = f"{m} / ({self.unit!r} * abs({g}) + abs({m}))"
+        falling = f"CAST(least(floor(({fraction} + 1) * {half}), {BINS - 1}) AS BIGINT)"
+        rising = f"CAST(least(floor((1 - {fraction}) * {half}), {BINS - 1}) AS BIGINT) + {RISING * BINS}"
+        never = f"{NEVER * BINS} + CASE WHEN {m} > {self._tie!r} THEN 1 ELSE 0 END"
+        return (
+            f"CASE WHEN abs({g}) <= {UNSURE_FROM!r} * {size} THEN {never}"
+            f" WHEN abs({g}) <= {UNSURE_TO!r} * {size} THEN {DELICATE * BINS}"
+            f" WHEN {g} > 0 THEN {falling} ELSE {rising} END"
+        )
+
+    def words(self, frame: Frame) -> Words:
+        """Return the words of some rows."""
+        words = np.zeros((len(frame["s0"]), self.width), dtype=np.int64)
+        words[:, :-1] = self.ground.schema.pack(frame, self.fields)
+        words[:, -1] = self.places(frame)
+        return words
+
+    def places(self, frame: Frame) -> NDArray[np.int64]:
+        """Return what :meth:`place` computes."""
+        m, contrasts, sizes = self.ground.linear.of(frame)
+        g, size = contrasts[:, 0], sizes[:, 0]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            fraction = m / (self.unit * np.abs(g) + np.abs(m)) * np.where(g > 0.0, 1.0, -1.0)
+        fraction = np.nan_to_num(fraction)
+        bins = np.minimum(np.floor((fraction + 1.0) * (BINS // 2)), BINS - 1).astype(np.int64)
+        found = np.where(g > 0.0, bins, bins + RISING * BINS)
+        found[np.abs(g) <= UNSURE_TO * size] = DELICATE * BINS
+        never = np.abs(g) <= UNSURE_FROM * size
+        found[never] = NEVER * BINS + (m[never] > self._tie)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class InBins:
+    """The choice of the rows of some runs of bins, and of those that have none."""
+
+    tally: Breakpoints
+    runs: tuple[tuple[int, int], ...]
+    loose: bool = True
+
+    def where(self, dialect: str) -> str:
+        """Return the SQL condition; where :meth:`keep` looks at what it leaves, with the bins beside each run."""
+        place = self.tally.place(dialect)
+        tests = [f"{place} = {DELICATE * BINS}"]
+        more = int(dialect == "duckdb")
+        if more:
+            linear = self.tally.ground.linear
+            g, size = linear.contrast(0, dialect), linear.size(0, dialect)
+            tests = [f"abs({g}) BETWEEN {0.999 * UNSURE_FROM!r} * {size} AND {1.001 * UNSURE_TO!r} * {size}"]
+        for first, last in ((max(low - more, 0), min(high + more, BINS - 1)) for low, high in self.runs):
+            tests += [f"{place} BETWEEN {way * BINS + first} AND {way * BINS + last}" for way in (FALLING, RISING)]
+        return " OR ".join(tests)
+
+    def keep(self, frame: Frame) -> NDArray[np.bool_]:
+        """Tell which rows are wanted."""
+        place = self.tally.places(frame)
+        found: NDArray[np.bool_] = place == DELICATE * BINS
+        for first, last in self.runs:
+            for way in (FALLING, RISING):
+                found |= (place >= way * BINS + first) & (place <= way * BINS + last)
+        return found
+
+
+class _Histogram:
+    """The sums of gains and effects in each bin, and what they say about every bin."""
+
+    def __init__(self, ground: Ground, words: Words, weight: FloatArray) -> None:
+        self.ground = ground
+        units = ground.units[ground.kinds_of(words[:, :-1])]
+        sums = units * weight[:, None]
+        self.way, self.bin = words[:, -1] >> BIN_BITS, words[:, -1] & (BINS - 1)
+        c = sums.shape[1]
+        self.turning = np.zeros((2, BINS, c))
+        for way in (FALLING, RISING):
+            mine = self.way == way
+            for column in range(c):
+                self.turning[way, :, column] = np.bincount(self.bin[mine], sums[mine, column], BINS)
+        still = (self.way == NEVER) & (self.bin == 1)
+        self.constant = sums[still].sum(axis=0)
+        self.constant[0] += ground.problem.offset
+        inside = self.way < NEVER
+        self.high, self.low = (np.zeros((BINS, c)) for _ in range(2))
+        for column in range(c):
+            for target, part in ((self.high, np.maximum(sums, 0.0)), (self.low, np.minimum(sums, 0.0))):
+                target[:, column] = np.bincount(self.bin[inside], part[inside, column], BINS)
+        apart = self.way == DELICATE
+        self.loose = np.maximum(sums[apart], 0.0).sum(axis=0), np.minimum(sums[apart], 0.0).sum(axis=0)
+        self.weights = np.bincount(self.bin[inside], weight[inside], BINS)
+        self.delicate = float(weight[apart].sum())
+        self.filled = np.bincount(self.bin[inside], minlength=BINS) > 0
+
+    def weight_of(self, runs: tuple[tuple[int, int], ...]) -> float:
+        """Return the weight of the rows of some runs of bins, and of the delicate ones."""
+        return self.delicate + float(sum(self.weights[first : last + 1].sum() for first, last in runs))
+
+    @cached_property
+    def edges(self) -> FloatArray:
+        """The sums below each bin, and above the last: of shape (bins + 1, 1 + C). Delicate rows are not in them."""
+        falling, rising = self.turning
+        none = np.zeros((1, falling.shape[1]))
+        after = np.vstack([np.cumsum(falling[::-1], axis=0)[::-1], none])
+        before = np.vstack([none, np.cumsum(rising, axis=0)])
+        edges: FloatArray = self.constant + after + before
+        return edges
+
+    def best_edge(self) -> float:
+        """Return the best utility of an edge that meets the bounds whatever delicate rows decide, or of z = 0."""
+        problem, (high, low) = self.ground.problem, self.loose
+        above, below = self.edges + high, self.edges + low
+        fine = ((below[:, 1:] >= problem.lower[0] - FEASIBILITY_SLACK)
+                & (above[:, 1:] <= problem.upper[0] + FEASIBILITY_SLACK)).all(axis=1)  # fmt: skip
+        best = float(below[fine, 0].max(initial=-np.inf))
+        at_zero = self.ground.at_zero
+        return max(best, float(at_zero[0])) if self.ground.meets(at_zero) else best
+
+    def open_bins(self, threshold: float) -> NDArray[np.bool_]:
+        """Tell which bins may hold a rule that meets the bounds and is as good as a threshold."""
+        problem, edges = self.ground.problem, self.edges
+        falling, rising = self.turning
+        # What is sure in bin b: the bins beside it may be in it, so their rows are not.
+        sure = edges[:-1] - falling
+        sure[:-1] -= falling[1:]
+        sure[1:] -= rising[:-1]
+        high, low = (_with_neighbours(part) for part in (self.high, self.low))
+        high, low = sure + high + self.loose[0], sure + low + self.loose[1]
+        slack = FEASIBILITY_SLACK + 1e-10
+        can = (high[:, 1:] >= problem.lower[0] - slack) & (low[:, 1:] <= problem.upper[0] + slack)
+        found: NDArray[np.bool_] = can.all(axis=1) & (high[:, 0] >= threshold - problem.resolution)
+        # Rows that turn at 0 do not turn in the middle of a bin: z = 0 is a rule of its own.
+        found[[BINS // 2 - 1, BINS // 2]] = True
+        return found
+
+    def runs(self, bins: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+        """Return runs of bins that hold these and, on both sides, the bins beside them and the next with any row."""
+        runs: list[tuple[int, int]] = []
+        filled = np.flatnonzero(self.filled)
+        for b in np.flatnonzero(bins).tolist():
+            low, high = max(b - 1, 0), min(b + 1, BINS - 1)
+            before, after = int(np.searchsorted(filled, low)), int(np.searchsorted(filled, high, side="right"))
+            if not self.filled[low]:
+                low = int(filled[before - 1]) if before else low
+            if not self.filled[high]:
+                high = int(filled[after]) if after < len(filled) else high
+            if runs and low <= runs[-1][1] + 1:
+                runs[-1] = runs[-1][0], max(runs[-1][1], high)
+            else:
+                runs.append((low, high))
+        while len(runs) > MOST_RUNS:
+            gaps = [second[0] - first[1] for first, second in itertools.pairwise(runs)]
+            k = int(np.argmin(gaps))
+            runs[k : k + 2] = [(runs[k][0], runs[k + 1][1])]
+        return tuple(runs)
+
+
+def _with_neighbours(part: FloatArray) -> FloatArray:
+    found = part.copy()
+    found[1:] += part[:-1]
+    found[:-1] += part[1:]
+    return found
+
+
+def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
+    """Return the best rule of all rows, with its proof."""
+    tally = Breakpoints(ground, reader.weighted)
+    words, weight = reader.count(tally)
+    histogram = _Histogram(ground, words, weight)
+    threshold = histogram.best_edge()
+    for _ in range(MOST_TURNS):
+        runs = histogram.runs(histogram.open_bins(threshold))
+        raw = reader.rows(InBins(tally, runs))
+        if raw is None:
+            break
+        check_weight(raw, histogram.weight_of(runs))
+        problem = _reduced(histogram, tally, raw, runs)
+        solved = ground.options.solver.solve(problem, random_state=ground.options.random_state)[0]
+        if isinstance(solved, NoRule):
+            if threshold == -np.inf and solved.proven:
+                raise _infeasible(histogram)
+            threshold = -np.inf
+        elif solved.utility >= threshold - problem.resolution:
+            return ground.rule(problem, solved)
+        else:
+            # An edge that rounding made up was not kept by the rows: look at what is as good as the rule found.
+            threshold = solved.utility
+    raise TooManyError
+
+
+def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tuple[tuple[int, int], ...]) -> Problem:
+    """Return the problem in which the rows of bins that were not brought back turn in the middle of their bin."""
+    ground = histogram.ground
+    margin, contrasts, table = ground.arrays(raw)
+    settled = histogram.filled.copy()
+    for first, last in runs:
+        settled[first : last + 1] = False
+    place = np.flatnonzero(settled)
+    fraction = (place + 0.5) / (BINS // 2) - 1.0
+    middles = tally.unit * fraction / (1.0 - np.abs(fraction))
+    constant = histogram.constant.copy()
+    constant[0] -= ground.problem.offset
+    margins = np.concatenate([margin, middles, -middles, [1.0]])
+    contrast = np.concatenate([contrasts[:, 0], np.ones(len(place)), -np.ones(len(place)), [0.0]])
+    together = np.vstack([table, *(histogram.turning[way, place] for way in (FALLING, RISING)), constant])
+
+    def decide(z: FloatArray) -> NDArray[np.bool_]:
+        others = margins[len(raw) :] - z[0] * contrast[len(raw) :] > 0.0
+        return np.concatenate([ground.decide(raw, z), others])
+
+    return Problem(
+        margin=margins,
+        contrasts=contrast[:, None],
+        gain=together[:, 0],
+        effects=together[:, 1:],
+        lower=ground.problem.lower,
+        upper=ground.problem.upper,
+        offset=ground.problem.offset,
+        mixing=ground.problem.mixing,
+        decider=decide,
+    )
+
+
+def _infeasible(histogram: _Histogram) -> InfeasibleError:
+    """Return an exception that says which tolerance can be met, where there is one."""
+    ground = histogram.ground
+    moving = ground.setting.system.moving
+    if not moving.any():
+        return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")
+    excess = min(ground.problem.excess(sums[1:]) for sums in [ground.at_zero, *histogram.edges])
+    smallest = ground.tolerance + excess
+    return InfeasibleError(
+        f"No rule meets tolerance {ground.tolerance:g} on these {ground.n_rows} rows; a rule exists near"
+        f" {smallest:.6g}. A mixture of rules that draws lots may meet it: learn_rule(..., randomize=True).",
+        smallest_tolerance=smallest,
+    )
