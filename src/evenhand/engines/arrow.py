@@ -58,8 +58,8 @@ def learn_rule(
     data : Table, Dataset, Scanner, Polars LazyFrame, RecordBatchReader, iterable of RecordBatch, or a function
         A function returns one of the others. A LazyFrame is collected in batches, each time it is read. A reader, an
         iterator or a scanner of one can be read once: where it is larger than ``max_in_memory``, the rule is learnt
-        from counts alone, the numbers of its ``solution_`` are about quantised scores, and the status is "found". Anything
-        else is read as often as needed.
+        from counts alone, the numbers of its ``solution_`` are about quantised scores, and the status is "found".
+        Anything else is read as often as needed.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
 
