@@ -27,7 +27,7 @@ def page() -> str:
     # A line that is a command is shown as code.
     commands = re.sub(r"(?m)^(evenhand [^\n`]*)$(?!\n```)", r"    \1", commands)
     commands = re.sub(r"(?m)^```console\n    ", "```console\n", commands)
-    return HEAD + "\n" + commands.strip() + "\n"
+    return HEAD + "\n" + commands.replace("```console", "```text").strip() + "\n"
 
 
 if __name__ == "__main__":

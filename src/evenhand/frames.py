@@ -9,6 +9,7 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 
+from evenhand.arguments import shown
 from evenhand.errors import InputError, MissingExtraError
 
 LIBRARIES = ("pandas", "polars", "pyarrow")
@@ -28,8 +29,8 @@ def library_of(*values: Any) -> str | None:
 
 def make_frame(columns: Mapping[str, Sequence[Any]], library: str | None, known: str | None) -> Any:
     """Return columns as a frame of a library: the one that is asked for, else that of the caller, else any."""
-    if library is not None and library not in LIBRARIES:
-        raise InputError(f"library must be one of {list(LIBRARIES)!r}, or None; got {library!r}.")
+    if library is not None and not (isinstance(library, str) and library in LIBRARIES):
+        raise InputError(f"library must be one of {list(LIBRARIES)!r}, or None; got {shown(library)}.")
     wanted = library or known
     chosen = wanted or next((name for name in LIBRARIES if importlib.util.find_spec(name)), None)
     if chosen is None or importlib.util.find_spec(chosen) is None:

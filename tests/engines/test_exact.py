@@ -275,3 +275,16 @@ def test_bins_that_many_rows_share_hide_no_better_rule(case, monkeypatch):
     for learn in (arrow.learn_rule, duck.learn_rule):
         rule = learn(table, max_in_memory=0, **DP, **options)
         assert_same(rule, in_memory(table, DP, **options), table, DP)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"objective": "f1"}, "Engines maximise accuracy"),
+        ({"criterion": eh.MinimaxRate("selection")}, "Engines take linear criteria"),
+    ],
+)
+def test_what_needs_the_rows_in_memory_is_refused_for_larger_tables(asked, message):
+    table, _ = on_the_line("plain")
+    with pytest.raises(InputError, match=message):
+        arrow.learn_rule(table, max_in_memory=0, **DP, **asked)

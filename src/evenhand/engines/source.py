@@ -15,7 +15,7 @@ from evenhand.engines.counter import MAX_CELLS, Counter, DenseCounter, check_lev
 from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_core
 from evenhand.engines.gathering import Choice, Everything, RawRows
 from evenhand.engines.ground import Atoms
-from evenhand.engines.learning import learn_from_cells, learn_with_recount, warn_if_coarse
+from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, warn_if_coarse
 from evenhand.engines.reading import MOST_COUNTED, Counted, Reader
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
@@ -255,6 +255,7 @@ def learn_source(
     most = in_memory // len(columns.needed)
     if source.size(columns, most) <= most:
         return _learn_in_memory(source, columns, wanted, tolerance, most)
+    check_plain(wanted)
     if source.again and can_be_exact(wanted):
         atoms = Atoms(columns.schema, columns.weight is not None, costs=wanted.costs)
         counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)

@@ -276,6 +276,8 @@ class SensitiveColumns:
 
 def strata_columns(X: Any, names: Sequence[str]) -> dict[str, Any]:
     """Return the columns of X within whose strata groups are compared, by name; x0, x1, ... where they have numbers."""
+    if not names:
+        return {}
     frame: Any = X if isinstance(X, Mapping) else _as_frame(X)
     n_columns = 0 if frame is not None or len(getattr(X, "shape", ())) != 2 else X.shape[1]
     listed = [f"x{j}" for j in range(n_columns)] if frame is None else list(frame if frame is X else frame.columns)

@@ -317,7 +317,7 @@ class Mixture(Displayed):
         >>> rules = tuple(eh.Rule.from_criterion("dp", z=[z], **made) for z in (0.0, 0.125))
         >>> mixture = eh.Mixture(rules, (0.75, 0.25))
         >>> text = mixture.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, key="id", dialect="sqlite")
-        >>> text.startswith('CASE WHEN "p" BETWEEN'), '"id"' in text
+        >>> text.startswith("CASE WHEN `p` BETWEEN"), "`id`" in text
         (True, True)
         """
         return lots_sql.to_sql(

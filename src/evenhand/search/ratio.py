@@ -41,7 +41,7 @@ def solve(problem: Problem, search: Search, random_state: Any = None) -> list[So
     ...     margin=np.array([0.5, 0.2, 0.1, -0.1]), contrasts=np.ones((4, 1)), gain=2 * y / 4, effects=np.ones((4, 1)),
     ...     lower=np.array([-np.inf]), upper=np.array([np.inf]), divisor=(y.mean(), 1.0))
     >>> found = solve(f1, Certified())[0]
-    >>> found.status, round(found.utility, 4)
+    >>> found.status, round(float(found.utility), 4)
     ('optimal', 0.8571)
     """
     if problem.divisor is None:
