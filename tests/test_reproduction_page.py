@@ -11,7 +11,8 @@ import evenhand as eh
 from evenhand.paper.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
-RUN_HERE = [entry.name for entry in EXPERIMENTS if not entry.celeba]
+# The page says of those that are not there which seeds and version its table is of.
+RUN_HERE = sorted(path.stem for path in (ROOT / "benchmarks" / "results" / "reproduction").glob("*.md"))
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,10 @@ def tool():
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
+
+
+def test_most_experiments_have_committed_results():
+    assert {entry.name for entry in EXPERIMENTS if not entry.celeba} - set(RUN_HERE) <= {"reductions"}
 
 
 @pytest.mark.parametrize("name", RUN_HERE)

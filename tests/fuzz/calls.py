@@ -525,7 +525,9 @@ def calls() -> Mapping[str, Call]:
             slow=True,
         ),
         "evenhand.report.Report.write": Call(
-            lambda path: fair.report(**_predicting(), y=_rows()["y"]).write(path), lambda: {"path": "report.html"}, slow=True
+            lambda path: fair.report(**_predicting(), y=_rows()["y"]).write(path),
+            lambda: {"path": "report.html"},
+            slow=True,
         ),
         "evenhand.Frontier.rule_at": Call(eh.frontier(**_frontier()).rule_at, lambda: {"tolerance": 0.2}),
         "evenhand.Intersection": Call(
