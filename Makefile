@@ -11,7 +11,7 @@ demo: .venv/installed
 
 test: .venv/installed-dev browser java mariadb
 	$(MAKE) --no-print-directory lint types
-	$(BIN)/python -m pytest -n 2 --ignore=tests/long
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/long
 
 test-long: .venv/installed-dev java node
 	$(BIN)/python -m pytest tests/long

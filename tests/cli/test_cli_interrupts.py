@@ -100,11 +100,11 @@ rows = '''SELECT random() AS p, random() AS p_f, CASE WHEN i % 3 = 0 THEN 'F' EL
 connection = duckdb.connect()
 engine._open = lambda name, file: (ours, connection.sql(rows))
 engine.values_of = source.values_of = lambda table, column: ("F", "M") if column == "sex" else (0, 1)
-real = source.aggregate_source
+real = source.learn_source
 def told(*arguments, **options):
     print("here", flush=True)
     return real(*arguments, **options)
-source.aggregate_source = told
+source.learn_source = told
 """,
 }
 
