@@ -726,4 +726,4 @@ def _folder() -> str:
 def _raised_here(error: BaseException) -> bool:
     """Tell whether an exception comes from the library's own code, or from a model that was handed in."""
     frames = traceback.extract_tb(error.__traceback__)
-    return "/evenhand/" in frames[-1].filename.replace("\\", "/")
+    return Path(frames[-1].filename).is_relative_to(Path(eh.__file__).parent)
