@@ -41,7 +41,7 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
         warn_of_thin_cells(setting, tolerance)
         return join(setting, in_each_stratum(setting, lambda part: _with_safety(part, tolerance)), tolerance)
     if {"precision", "npv"} & setting.options.criterion.kinds:
-        plain = _only_answer(_without(setting), tolerance)
+        plain = _only_answer(at_asked_bounds(setting), tolerance)
         setting, found = dataclasses.replace(setting, reference=setting.decide(plain.z)), None
     warn_of_thin_cells(setting, tolerance)
     return _with_safety(setting, tolerance, found)
@@ -72,10 +72,11 @@ def left_alone(setting: Setting, tolerance: float) -> Rule | None:
 
 def _as_asked(setting: Setting, tolerance: float) -> Rule:
     """Return the best rule within the bounds that were asked for, where none is within the ones drawn in."""
-    return without_safety(setting, _only_answer(_without(setting), tolerance), tolerance)
+    return without_safety(setting, _only_answer(at_asked_bounds(setting), tolerance), tolerance)
 
 
-def _without(setting: Setting) -> Setting:
+def at_asked_bounds(setting: Setting) -> Setting:
+    """Return a setting whose bounds are those that were asked for, without safety."""
     return dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
 
 
@@ -106,7 +107,7 @@ def warn_without_safety(setting: Setting, tolerance: float, *, depth: int = 4) -
 def _safe_level(setting: Setting, tolerance: float) -> Rule:
     """Return what :func:`rule_for` does for predictive parity: its tolerance is drawn in, and there is one for all."""
     levels.check_safe(setting)
-    plain = _only_answer(_without(setting), tolerance)
+    plain = _only_answer(at_asked_bounds(setting), tolerance)
     asked, used, thin = levels.drawn_in(setting, tolerance, setting.decide(plain.z))
     if thin:
         warnings.warn(thin_text(thin), EvenhandWarning, stacklevel=4)
@@ -170,7 +171,7 @@ def _answer_with_levels(setting: Setting, ladder: list[float], *, strict: bool) 
     if setting.options.safety > 0.0:
         levels.check_safe(setting)
     for tolerance in ladder:
-        found = levels.answer(_without(setting), tolerance, plain)
+        found = levels.answer(at_asked_bounds(setting), tolerance, plain)
         if isinstance(found, Rule):
             plain.append(found)
             if setting.options.safety > 0.0:

@@ -20,7 +20,7 @@ from evenhand.rules import lots_sql, rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance
 from evenhand.rules.describing import asked, describe_mixture
 from evenhand.rules.events import AttributeKey, Event, Groups
-from evenhand.rules.ladder import left_alone, warn_of_thin_cells, warn_without_safety
+from evenhand.rules.ladder import at_asked_bounds, left_alone, warn_of_thin_cells, warn_without_safety
 from evenhand.rules.lots import draw, keys_of_scores, lots
 from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, class_array
@@ -408,7 +408,7 @@ def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
     if options.safety == 0.0:
         return _mixed(setting, tolerance)
     if {"precision", "npv"} & options.criterion.kinds:
-        plain = _mixed(_without_safety(setting), tolerance)
+        plain = _mixed(at_asked_bounds(setting), tolerance)
         given = rows.p_y, setting.rows.p_group
         drawn = plain.lots(*given) < plain.expected_decision(*given)
         setting = dataclasses.replace(setting, reference=drawn)
@@ -419,15 +419,11 @@ def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
     try:
         return _mixed(setting, tolerance)
     except InfeasibleError:
-        found = _mixed(_without_safety(setting), tolerance)
+        found = _mixed(at_asked_bounds(setting), tolerance)
         warn_without_safety(setting, tolerance)
         asked = pairs(*setting.system.bounds([tolerance]))
         solution = dataclasses.replace(found.solution_, asked=asked, used=asked)
         return dataclasses.replace(found, solution=solution).noting(safety=setting.safety.to_dict(tolerance))
-
-
-def _without_safety(setting: Setting) -> Setting:
-    return dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
 
 
 def _mixed(setting: Setting, tolerance: float) -> Mixture:
