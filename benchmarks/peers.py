@@ -24,7 +24,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 import evenhand as eh
-from benchmarks import floors, lots, tables
+from benchmarks import f1, floors, lots, tables
 from benchmarks.postprocessors import CERTIFIED, POST_PROCESSORS, ErrorParity, PostProcessor, Run
 from benchmarks.results import ASKED, CROSS_FITTED, HOLD_OUT, OWN_MODELS, Row, point_columns, write
 from benchmarks.splits import MODELS, RUNS, SPLITS, SplitData, codes, dataset, directory, splits
@@ -177,6 +177,7 @@ def main() -> None:
     write("times.csv", [line for setting in RUNS for line in times(*setting)])
     tables.main()
     floors.main()
+    f1.main()
     lots.main()
 
 

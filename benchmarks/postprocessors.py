@@ -156,11 +156,19 @@ def fit_threshold_optimizer(learn: Rows, criterion: str, tolerances: tuple[float
     return deciders
 
 
-def fit_oxonfair(
-    learn: Rows, criterion: str, tolerances: tuple[float, ...], *, use_fast: bool
+OXONFAIR_CONSTRAINTS = {"dp": group_metrics.demographic_parity, "eo": group_metrics.equalized_odds_max}
+
+
+def oxonfair_frontier(
+    learn: Rows,
+    criterion: str,
+    values: tuple[float, ...],
+    *,
+    objective: Any = group_metrics.accuracy,
+    constraints: Mapping[str, Any] = OXONFAIR_CONSTRAINTS,
+    use_fast: bool = True,
 ) -> dict[float, Decide | None]:
-    """Learn OxonFair's offsets for inferred groups: one frontier, from which each tolerance picks."""
-    metric = {"dp": group_metrics.demographic_parity, "eo": group_metrics.equalized_odds_max}[criterion]
+    """Learn OxonFair's offsets for inferred groups: one frontier, from which each value of the constraint picks."""
     fair = FairPredictor(
         lambda table: table[:, :2],
         {"data": _table(learn), "target": learn.y, "groups": learn.group},
@@ -168,11 +176,14 @@ def fit_oxonfair(
         use_fast=use_fast,
     )
     deciders: dict[float, Decide | None] = {}
-    for tolerance in tolerances:
-        fair.fit(group_metrics.accuracy, metric, tolerance, recompute=not deciders)
-        chosen = copy.copy(fair)
-        deciders[tolerance] = lambda rows, seed, chosen=chosen: chosen.predict({"data": _table(rows), "target": rows.y})
+    for value in values:
+        fair.fit(objective, constraints[criterion], value, recompute=not deciders)
+        deciders[value] = partial(_decide_oxonfair, copy.copy(fair))
     return deciders
+
+
+def _decide_oxonfair(fair: FairPredictor, rows: Rows, seed: int) -> Decisions:
+    return np.asarray(fair.predict({"data": _table(rows), "target": rows.y})).astype(int)
 
 
 def fit_reject_option(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
@@ -281,8 +292,8 @@ POST_PROCESSORS = (
         criteria=("eo",),
     ),
     PostProcessor("plug-in LP (LinearPost's)", partial(fit_evenhand, search="dual", evidence="model")),
-    PostProcessor("OxonFair, inferred groups", partial(fit_oxonfair, use_fast=True)),
-    PostProcessor("OxonFair, soft inferred groups", partial(fit_oxonfair, use_fast=False), large=False),
+    PostProcessor("OxonFair, inferred groups", oxonfair_frontier),
+    PostProcessor("OxonFair, soft inferred groups", partial(oxonfair_frontier, use_fast=False), large=False),
     PostProcessor(
         "evenhand, attribute known",
         partial(fit_evenhand, known=True, search=eh.Certified(max_seconds=3.0)),
