@@ -27,9 +27,9 @@ def measure(test: Rows, criterion: str, decided: Decisions) -> Point:
 F1 = Comparison(
     file="f1.csv",
     runs={
-        ("adult", "logistic regression"): 10,
-        ("compas", "logistic regression"): 20,
-        ("compas", "boosted trees"): 20,
+        ("adult", "logistic regression"): 5,
+        ("compas", "logistic regression"): 10,
+        ("compas", "boosted trees"): 10,
         ("census", "boosted trees"): 3,
     },
     methods={

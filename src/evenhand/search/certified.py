@@ -123,10 +123,12 @@ class Certified:
         check_seed(random_state)
         started = time.perf_counter()
         best = Best.none(problem)
-        best.offer(problem, np.zeros(problem.dimension))
+        for z in (np.zeros(problem.dimension), *problem.starts):
+            best.offer(problem, z)
         parts = parts_of(share_planes(problem) if problem.dimension > 1 else problem)
         budget = Budget.of(self, max(part.problem.dimension for part in parts))
-        claimed, bound, nodes = _search_parts(problem, parts, self, budget, best.utility, random_state, _solve)
+        known = np.maximum(best.utility, problem.to_beat)
+        claimed, bound, nodes = _search_parts(problem, parts, self, budget, known, random_state, _solve)
         best.join(settled(problem, claimed))
         if (claimed.utility > best.utility + problem.resolution).any():
             if problem.dimension == 1:
@@ -337,7 +339,8 @@ class _Run:
                 self.known.left_behind[:] = -np.inf
             if queue:
                 self.budget.stop(None)
-                self.start()
+                if not self.problem.starts and self.problem.to_beat == -np.inf:
+                    self.start()
         self._search(queue, self.budget)
         waiting = max((box.bound for _, _, box in queue), default=-np.inf)
         self.upper_bound = np.maximum(

@@ -51,6 +51,11 @@ class Problem:
     divisor : (float, float) or None, default=None
         Makes the utility a quotient: it is divided by the first, plus the second times the weight of the rows decided
         1. Searches take problems without one; :func:`evenhand.search.ratio.solve` makes such problems of it.
+    starts : tuple of arrays of shape (K,), default=()
+        Good rules that are known already, for a search to begin with.
+    to_beat : float, default=-inf
+        Rules with no more utility than this are of no interest: the certified search leaves them out. Where nothing
+        beats it, the search has no rule, and its bound is this.
     """
 
     margin: FloatArray
@@ -64,6 +69,8 @@ class Problem:
     weight: FloatArray | None = None
     decider: Callable[[FloatArray], NDArray[np.bool_]] | None = None
     divisor: tuple[float, float] | None = None
+    starts: tuple[FloatArray, ...] = ()
+    to_beat: float = -np.inf
     _counted: dict[bytes, tuple[float, FloatArray]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -9,17 +9,22 @@ most ``v + B / D``, and D is not arbitrarily small (see :func:`_bound`).
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from evenhand.inputs import FloatArray
+from evenhand.search.certified import Certified
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Search, Solution, conclude
+from evenhand.search.smoothed import Smoothed
 
 MOST_ITERATIONS = 40
 
 
-def solve(problem: Problem, search: Search, random_state: Any = None) -> list[Solution | NoRule]:
+def solve(
+    problem: Problem, search: Search, random_state: Any = None, most: int = MOST_ITERATIONS
+) -> list[Solution | NoRule]:
     """Return the best rule for each step of the bounds, whether the utility is a quotient or not.
 
     Parameters
@@ -30,6 +35,8 @@ def solve(problem: Problem, search: Search, random_state: Any = None) -> list[So
         Maximises linear utilities.
     random_state : int or None, default=None
         For searches that draw.
+    most : int, default=40
+        The most iterations; after fewer than are needed, the bound is above the utility.
 
     Examples
     --------
@@ -49,39 +56,71 @@ def solve(problem: Problem, search: Search, random_state: Any = None) -> list[So
     found: list[Solution | NoRule] = []
     for step in range(len(problem.lower)):
         # A rule that meets stricter bounds meets these, too.
-        known = next((r for r in reversed(found) if isinstance(r, Solution)), None)
-        found.append(_solve_step(problem.take([step]), search, known, random_state))
+        known = [np.array(result.z) for result in found[-1:] if isinstance(result, Solution)]
+        own = replace(problem.take([step]), starts=(*problem.starts, *known))
+        found.append(_solve_step(own, search, random_state, most))
     return found
 
 
-def _solve_step(problem: Problem, search: Search, known: Solution | None, random_state: Any) -> Solution | NoRule:
-    started, nodes, bound = time.perf_counter(), 0, np.inf
-    best = None if known is None else np.array(known.z)
-    if best is None and problem.excess(problem.evaluate(problem.decide(np.zeros(problem.dimension)))[1]) <= (
-        FEASIBILITY_SLACK
-    ):
-        best = np.zeros(problem.dimension)
-    value = 0.0 if best is None else problem.evaluate(problem.decide(best))[0]
-    for _ in range(MOST_ITERATIONS):
-        (result,) = search.solve(_at(problem, value), random_state=random_state)
-        nodes += result.nodes
-        bound = min(bound, _bound(problem, value, result.upper_bound))
-        if isinstance(result, NoRule):
-            if best is None:
-                return replace(result, nodes=nodes)
-            break
-        reached = problem.evaluate(problem.decide(np.array(result.z)))[0]
-        if best is not None and reached <= value + problem.resolution:
-            break
-        best, value = np.array(result.z), reached
-    assert best is not None
+def _solve_step(problem: Problem, search: Search, random_state: Any, most: int) -> Solution | NoRule:
+    started, climb = time.perf_counter(), _Climb.of(problem)
+    nodes = 0
+    if isinstance(search, Certified) and problem.dimension > 2 and problem.to_beat == -np.inf:
+        # A proof takes long here, and only the last one counts.
+        nodes += climb.go(problem, Smoothed(), random_state, MOST_ITERATIONS)[0]
+    more, bound, result = climb.go(problem, search, random_state, most)
+    nodes += more
+    if climb.best is None:
+        return NoRule(isinstance(result, NoRule) and result.proven, nodes, bound, result.stopped)
     seconds = time.perf_counter() - started
-    solution = conclude(problem, 0, best, upper_bound=bound, nodes=nodes, seconds=seconds)
+    solution = conclude(problem, 0, climb.best, upper_bound=bound, nodes=nodes, seconds=seconds)
     return replace(solution, stopped=result.stopped)
 
 
-def _at(problem: Problem, value: float) -> Problem:
-    """Return the problem whose utility is N - value * D."""
+@dataclass(eq=False)
+class _Climb:
+    """The best rule so far and the number v: its quotient, what is to beat, or the model's own quotient."""
+
+    best: FloatArray | None
+    value: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Climb:
+        """Begin with the best of the rules that are known."""
+        origin = np.zeros(problem.dimension)
+        climb = cls(None, problem.to_beat)
+        for z in (origin, *problem.starts):
+            utility, values = problem.evaluate(problem.decide(z))
+            if problem.excess(values) <= FEASIBILITY_SLACK and utility > climb.value:
+                climb.best, climb.value = z, utility
+        return climb if np.isfinite(climb.value) else cls(None, problem.evaluate(problem.decide(origin))[0])
+
+    def go(
+        self, problem: Problem, search: Search, random_state: Any, most: int
+    ) -> tuple[int, float, Solution | NoRule]:
+        """Iterate until the search finds nothing better; return the nodes, what any quotient is at most, and its last.
+
+        The bound is infinite where the search proves nothing.
+        """
+        nodes, bound = 0, np.inf
+        for _ in range(most):
+            (result,) = search.solve(_at(problem, self.value, self.best), random_state=random_state)
+            nodes += result.nodes
+            bound = min(bound, _bound(problem, self.value, result.upper_bound))
+            if isinstance(result, NoRule):
+                if result.upper_bound == -np.inf and self.best is None:
+                    bound = -np.inf  # there is no rule at all
+                break
+            reached = problem.evaluate(problem.decide(np.array(result.z)))[0]
+            sought = self.best is not None or problem.to_beat > -np.inf
+            if sought and reached <= self.value + problem.resolution:
+                break
+            self.best, self.value = np.array(result.z), reached
+        return nodes, bound, result
+
+
+def _at(problem: Problem, value: float, best: FloatArray | None = None) -> Problem:
+    """Return the problem whose utility is N - value * D, to be started from the best rule so far."""
     assert problem.divisor is not None
     assert problem.weight is not None
     base, slope = problem.divisor
@@ -90,6 +129,8 @@ def _at(problem: Problem, value: float) -> Problem:
         gain=problem.gain - value * slope * problem.weight,
         offset=problem.offset - value * base,
         divisor=None,
+        starts=() if best is None else (best,),
+        to_beat=0.0 if problem.to_beat > -np.inf else -np.inf,
     )
 
 

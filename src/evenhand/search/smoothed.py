@@ -127,7 +127,9 @@ class Smoothed:
         """Return the best rule found for each step of the bounds; where there is none, how near one came."""
         started = time.perf_counter()
         claimed = Best.none(problem)
-        found = smoothed_search(problem, claimed, max_work=self.max_work, random_state=random_state)
+        found = smoothed_search(
+            problem, claimed, max_work=self.max_work, random_state=random_state, starts=problem.starts
+        )
         best = settled(problem, claimed)
         nodes = found.work // max(1, len(problem.margin))
         seconds = time.perf_counter() - started
