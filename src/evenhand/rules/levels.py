@@ -33,12 +33,13 @@ from evenhand.rules.rate_bounds import MinimaxRate
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, about
 from evenhand.rules.setting import Setting
-from evenhand.search import Certified, Dual, NoRule, Problem, Smoothed, Solution
+from evenhand.search import Certified, Dual, NoRule, Problem, Smoothed, Solution, ratio
 from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
-MOST_RANGES = 400
+MOST_RANGES, MOST_RANGES_BEYOND = 400, 24
 MOST_UNPROVEN = 24
-MOST_STOPPED = 4
+MOST_STOPPED, MOST_STOPPED_BEYOND = 4, 2
+STARTS = 3
 CLOSE = 1e-9
 NARROW = 1e-4
 MOST_CEILINGS = 60
@@ -77,14 +78,15 @@ class _Levelled:
     def __init__(self, setting: Setting, tolerance: float) -> None:
         self.setting, self.tolerance = setting, tolerance
         self.nodes = self.stopped = 0
+        self.beyond = len(setting.system.contrasts) > 2
 
     def problem(self, box: _Box) -> Problem:
         """Return the problem whose bounds are those at levels in a box."""
         return self.setting.at(box, self.tolerance).problem([self.tolerance])
 
-    def solve(self, problem: Problem) -> Solution | NoRule:
+    def solve(self, problem: Problem, most: int = ratio.MOST_ITERATIONS) -> Solution | NoRule:
         """Return the best rule of a problem."""
-        (found,) = self.setting.solve(problem)
+        (found,) = ratio.solve(problem, self.setting.options.solver, self.setting.options.random_state, most)
         self.nodes += found.nodes
         self.stopped += found.stopped is not None
         return found
@@ -118,6 +120,8 @@ class _Common(_Levelled):
             (kind,) = level.part.kinds
             assert level.attribute is not None
             self.events[level] = [Event(level.attribute, group, None, kind) for group in groups[level.attribute]]
+        self.ratio = setting.evidence.divisor is not None
+        self.most_ranges = MOST_RANGES_BEYOND if self.beyond else MOST_RANGES
         self.best: FloatArray | None = None
         self.utility = -np.inf
 
@@ -125,10 +129,27 @@ class _Common(_Levelled):
         """Search all levels."""
         for z in (np.zeros(len(self.setting.system.contrasts)), *(rule.z for rule in known)):
             self.offer(z)
+        if self.beyond:
+            self.begin()
         bound = self.search()
         if self.best is None:
             return NoRule(bound == -np.inf, self.nodes, bound, "work" if self.stopped else None)
         return self.rule(self.best, max(bound, self.utility))
+
+    def begin(self) -> None:
+        """Find good rules without a proof: beyond the plane, proofs are for what is better than them."""
+        box: _Box = dict.fromkeys(self.events, (0.0, 1.0))
+        for _ in range(STARTS):
+            starts = () if self.best is None else (self.best,)
+            problem = dataclasses.replace(self.problem(box), starts=starts)
+            (found,) = ratio.solve(problem, Smoothed(), self.setting.options.random_state)
+            if isinstance(found, NoRule) or self.offer(np.array(found.z)):
+                return
+            decisions = self.setting.decide(np.array(found.z))
+            for level in self.events:
+                low, high = self.spread(decisions, level)
+                middle = 0.5 * (low + high - self.slack[level])
+                box[level] = (middle, middle) if high - low > self.slack[level] else (low, low)
 
     def spread(self, decisions: NDArray[np.bool_], level: Level) -> tuple[float, float]:
         """Return the lowest and the highest rate of the groups that have one; both are one half where none has."""
@@ -157,10 +178,10 @@ class _Common(_Levelled):
         resolution = self.setting.problem([self.tolerance]).resolution
         while queue:
             bound, number, box = heapq.heappop(queue)
-            most = MOST_UNPROVEN if number > 0 and bound == -np.inf else MOST_RANGES
+            most = MOST_UNPROVEN if number > 0 and bound == -np.inf else self.most_ranges
             if -bound <= self.utility + resolution:
                 break
-            if number >= most or self.stopped >= MOST_STOPPED:
+            if number >= most or self.stopped >= (MOST_STOPPED_BEYOND if self.beyond else MOST_STOPPED):
                 return max(left_behind, -bound)
             for own, part in self.branch(box):
                 own = min(own, -bound)
@@ -170,15 +191,21 @@ class _Common(_Levelled):
                     heapq.heappush(queue, (-own, next(counter), part))
         return left_behind
 
+    def better(self, box: _Box) -> Solution | NoRule:
+        """Return the best rule whose levels are in a box, if it is better than what is known."""
+        problem = dataclasses.replace(self.problem(box), to_beat=self.utility)
+        return self.solve(problem, 1 if self.ratio and np.isfinite(self.utility) else ratio.MOST_ITERATIONS)
+
     def branch(self, box: _Box) -> Iterator[tuple[float, _Box | None]]:
         """Bound the rules whose levels are in a box: yield each half with its bound, or the bound alone."""
-        found = self.solve(self.problem(box))
-        if isinstance(found, NoRule):
+        found = self.better(box)
+        if isinstance(found, NoRule) or found.upper_bound <= self.utility:
             yield found.upper_bound, None
             return
         z = np.array(found.z)
         if self.offer(z):
-            yield found.upper_bound, None
+            # A quotient is improved one iteration at a time, and the range is looked at again.
+            yield found.upper_bound, box if found.status == "gap" and self.ratio else None
             return
         decisions = self.setting.decide(z)
         spreads = {level: self.spread(decisions, level) for level in self.events}
@@ -189,7 +216,7 @@ class _Common(_Levelled):
         if excess[widest] <= CLOSE or not box[widest][0] < middle < box[widest][1]:
             yield found.upper_bound, None
             return
-        exact = self.solve(self.problem({**box, widest: (middle, middle)}))
+        exact = self.better({**box, widest: (middle, middle)})
         if isinstance(exact, Solution):
             self.offer(np.array(exact.z))
         for part in ((box[widest][0], middle), (middle, box[widest][1])):
