@@ -7,8 +7,10 @@ within them bounds all of those. If it meets the criterion, the range is done. I
 highest q have q - p > t; the range is split between p and q - t, and the rule is within the bounds of neither half.
 Ranges wait in a queue, the highest bound first: branch and bound over the level. Each attribute has its own level.
 
-**The smallest ceiling** (:class:`evenhand.MinimaxRate`). Bisection: whether any rule meets a ceiling is a search in
-which no decision gains anything. Then the best rule under the smallest ceiling is searched for.
+**The smallest ceiling** (:class:`evenhand.MinimaxRate`). First the rate of the group with the largest one is made as
+small as it can be while no rate is above what was reached: no rule has a smaller largest rate than that. Where other
+groups are then the worst, bisection: whether any rule meets a ceiling is a search in which no decision gains anything.
+Then the best rule under the smallest ceiling is searched for.
 
 The rules compared are those of one family, whatever the level. The contrasts of a precision depend on the level that it
 is bounded by; here they are those at the model's own precision over everyone.
@@ -42,7 +44,8 @@ MOST_STOPPED, MOST_STOPPED_BEYOND = 4, 2
 STARTS = 3
 CLOSE = 1e-9
 NARROW = 1e-4
-MOST_CEILINGS = 60
+MOST_CEILINGS, CEILINGS_BEYOND = 60, 4
+ROUGH_ROUNDS = 2
 STEPS_AT_FIRST = 12
 VISITS_A_CEILING = 200_000_000
 ROUNDS_FOR_AN_ERROR = 6
@@ -232,6 +235,8 @@ class _Ceiling(_Levelled):
         self.level, self.part = level, level.part
         self.slack = 0.0 if self.part.tolerance is None else self.part.tolerance
         self.events = [bound.terms[0][0] for bound in self.part.reported(setting.rows.groups)]
+        self.z: FloatArray | None = None
+        self.high = np.inf
 
     def answer(self) -> Rule | NoRule:
         """Find the ceiling and the rule."""
@@ -251,57 +256,95 @@ class _Ceiling(_Levelled):
             learned_from={**rule.learned_from, "minimax": entry},
         )
 
-    def largest(self, z: FloatArray) -> float:
-        """Return the largest rate of any group under a rule; 0 where no group has one."""
+    def group_rates(self, z: FloatArray) -> FloatArray:
+        """Return each group's rate under a rule; 0 where it has none."""
         _, _, sign, constant = RATES[self.part.rate]
         rates = constant + sign * self.rates(self.setting.decide(z), self.events)
-        return float(np.clip(np.nan_to_num(rates), 0.0, 1.0).max())
+        return np.asarray(np.clip(np.nan_to_num(rates), 0.0, 1.0))
+
+    def largest(self, z: FloatArray) -> float:
+        """Return the largest rate of any group under a rule."""
+        return float(self.group_rates(z).max())
 
     def feasibility(self, ceiling: float) -> Problem:
         """Return the problem of whether some rule keeps a ceiling: no decision gains anything."""
         problem = self.problem({self.level: (max(ceiling, 0.0) - self.slack,) * 2})
         return dataclasses.replace(problem, gain=np.zeros_like(problem.gain), offset=0.0, divisor=None)
 
-    def reached(self, ceiling: float) -> Solution | NoRule:
-        """Return a rule that keeps a ceiling, if there is one."""
-        (found,) = Certified(max_visits=VISITS_A_CEILING).solve(self.feasibility(ceiling))
+    def reached(self, problem: Problem) -> Solution | NoRule:
+        """Return a rule of a problem, if there is one; what is known of the smallest ceiling follows from it."""
+        starts = () if self.z is None else (self.z,)
+        (found,) = Certified(max_visits=VISITS_A_CEILING).solve(dataclasses.replace(problem, starts=starts))
         self.nodes += found.nodes
+        if isinstance(found, Solution):
+            self.keep(np.array(found.z))
         return found
 
-    def roughly(self, high: float) -> float:
-        """Return a ceiling that some rule of a fast search keeps: beyond the plane, proofs are for what is near it."""
-        if len(self.setting.system.contrasts) <= 2 or {"precision", "npv"} & self.part.kinds:
-            return high
-        steps = [self.feasibility(high * part) for part in np.linspace(0.0, 1.0, STEPS_AT_FIRST)]
-        lower, upper = np.vstack([step.lower for step in steps]), np.vstack([step.upper for step in steps])
-        found = Smoothed().solve(dataclasses.replace(steps[0], lower=lower, upper=upper))
-        return min([high, *(self.largest(np.array(one.z)) for one in found if isinstance(one, Solution))])
+    def keep(self, z: FloatArray) -> None:
+        """Keep a rule whose largest rate is smaller than any before."""
+        largest = self.largest(z)
+        if largest < self.high:
+            self.z, self.high = z, largest
+
+    def roughly(self) -> None:
+        """Lower the ceiling with a fast search, twice: beyond the plane, proofs are for what is near the smallest."""
+        low = 0.0
+        for _ in range(ROUGH_ROUNDS):
+            ceilings = np.linspace(low, self.high, STEPS_AT_FIRST)
+            steps = [self.feasibility(ceiling) for ceiling in ceilings]
+            lower, upper = np.vstack([step.lower for step in steps]), np.vstack([step.upper for step in steps])
+            assert self.z is not None
+            ladder = dataclasses.replace(steps[0], lower=lower, upper=upper, starts=(self.z,))
+            for one in Smoothed().solve(ladder):
+                if isinstance(one, Solution):
+                    self.keep(np.array(one.z))
+            low = max(ceilings[ceilings < self.high], default=0.0)
+
+    def pressed(self) -> float:
+        """Make the largest rate as small as the others allow; return a bound on the smallest ceiling.
+
+        Whatever rule reaches the smallest ceiling keeps this one, too, and so has no smaller rate in that group.
+        """
+        assert self.z is not None
+        high, problem = self.high, self.feasibility(self.high)
+        ranges = {self.level: (high - self.slack,) * 2}
+        own = self.part.at(ranges, self.tolerance).constraints(self.setting.rows.groups)
+        worst = own[int(np.argmax(self.group_rates(self.z)))]
+        place = self.setting.at(ranges, self.tolerance).system.measured.index(worst)
+        floor = bool(np.isfinite(problem.lower[0, place]))
+        sign, bound = (1.0, problem.lower[0, place]) if floor else (-1.0, -problem.upper[0, place])
+        found = self.reached(dataclasses.replace(problem, gain=sign * problem.effects[:, place]))
+        return float(np.clip(high - (found.upper_bound - bound), 0.0, self.high))
 
     def smallest(self) -> tuple[float, float] | NoRule:
-        """Return the smallest ceiling that some rule was found to keep, and one that none keeps."""
-        found = self.reached(1.0)
+        """Return the smallest ceiling that some rule was found to keep, and one that none is below."""
+        found = self.reached(self.feasibility(1.0))
         if isinstance(found, NoRule):
             return found
-        first = self.largest(np.array(found.z))
-        high = self.roughly(first)
         low = proven = 0.0
-        unproven, near = 0, high < first
-        for _ in range(MOST_CEILINGS):
-            if high - low <= CLOSE or unproven >= MOST_STOPPED:
+        if not {"precision", "npv"} & self.part.kinds:
+            if self.beyond:
+                self.roughly()
+            low = proven = self.pressed()
+        most, most_stopped = (CEILINGS_BEYOND, MOST_STOPPED_BEYOND) if self.beyond else (MOST_CEILINGS, MOST_STOPPED)
+        unproven, near = 0, self.beyond
+        for _ in range(most):
+            if self.high - low <= CLOSE or unproven >= most_stopped:
                 break
             # Once they are close, ask whether anything at all is below what was reached.
-            guess = high - CLOSE if near or high - low <= NARROW else 0.5 * (low + high)
+            guess = self.high - CLOSE if near or self.high - low <= NARROW else 0.5 * (low + self.high)
             near = False
-            found = self.reached(guess)
+            found = self.reached(self.feasibility(guess))
             if isinstance(found, Solution):
-                high = min(self.largest(np.array(found.z)), guess)
+                self.high = min(self.high, guess)
                 continue
-            low = guess
             if found.proven:
-                proven = guess
+                low = proven = max(proven, guess)
             else:
+                # Nothing is known at this ceiling: look for a proof further down, where it is easier.
                 unproven += 1
-        return high, proven
+                low = low if self.beyond else guess
+        return self.high, proven
 
 
 def check_safe(setting: Setting) -> None:
