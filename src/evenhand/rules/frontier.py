@@ -20,14 +20,14 @@ from evenhand.rows import Rows, read_rows
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.describing import describe_frontier, draw_frontier
 from evenhand.rules.evidence import EvidenceName
-from evenhand.rules.ladder import answer_ladder, rule_for
+from evenhand.rules.ladder import answer_ladder, rule_for, takes_long, without_proof
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options, Setting
 from evenhand.rules.system import write_out
 from evenhand.search import NoRule, Search
 
-STEPS = 25
+STEPS, STEPS_WITHOUT_PROOF = 25, 5
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,22 @@ class Frontier(Displayed):
         return draw_frontier(self)
 
     def with_rule(self, tolerance: float, rule: Rule) -> Frontier:
-        """Return the frontier with a learnt rule at its tolerance, instead of any that is there."""
+        """Return the frontier with a learnt rule at its tolerance, instead of any that is there.
+
+        Looser points whose rules were found without a proof and are worse have this rule, too.
+        """
         solution = rule.solution_
         assert rule.criterion is not None
         moving = write_out(rule.criterion, rule.groups).moving
         gap = float(np.abs(np.array(solution.values)[moving]).max()) if moving.any() else 0.0
         point = FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, rule)
-        others = [other for other in self.points if other.tolerance != tolerance]
+        others = [
+            dataclasses.replace(point, tolerance=other.tolerance)
+            if other.tolerance > tolerance and other.utility < point.utility and np.isinf(other.upper_bound)
+            else other
+            for other in self.points
+            if other.tolerance != tolerance
+        ]
         return dataclasses.replace(self, points=tuple(sorted([*others, point], key=lambda p: p.tolerance)))
 
     def __repr__(self) -> str:
@@ -168,7 +177,8 @@ def frontier(
     Parameters
     ----------
     tolerances : sequence of float, default=None
-        ``None`` takes 25 steps from 0 to the base classifier's own gap, closer together near 0.
+        ``None`` takes 25 steps from 0 to the base classifier's own gap, closer together near 0. For an F score or
+        predictive parity with more than two contrasts these are 5, and their rules are found without a proof.
 
     Examples
     --------
@@ -225,6 +235,8 @@ def frontier_of(
 def rule_and_frontier(rows: Rows, options: Options, tolerance: float, steps: int) -> tuple[Rule, Frontier]:
     """Return the rule that :func:`evenhand.rules.ladder.best_rule` returns, and the trade-off, from one search."""
     setting, tolerance = Setting.of(rows, options), check_tolerance(tolerance)
+    if takes_long(setting):
+        return (rule := rule_for(setting, tolerance)), _frontier(setting, None, None, steps).with_rule(tolerance, rule)
     curve = _frontier(setting, None, tolerance, steps)
     found = next((point.rule for point in curve if point.tolerance == tolerance), None)
     rule = rule_for(setting, tolerance, found)
@@ -242,6 +254,8 @@ def _frontier(setting: Setting, tolerances: Sequence[float] | None, among: float
     problem = setting.problem([0.0])
     alone = setting.margins > 0.0
     base_utility, base_gap = problem.evaluate(alone)[0], setting.gap(setting.measure(alone))
+    if tolerances is None and takes_long(setting):
+        setting, steps = without_proof(setting), min(steps, STEPS_WITHOUT_PROOF)
     asked = tolerance_ladder(base_gap, steps) if tolerances is None else _read_ladder(tolerances)
     if among is not None:
         asked.append(among)

@@ -134,7 +134,9 @@ class _Common(_Levelled):
             self.offer(z)
         if self.beyond:
             self.begin()
-        bound = self.search()
+        # A search that proves nothing has done what it can by now.
+        unproven = self.beyond and isinstance(self.setting.options.solver, Smoothed) and self.best is not None
+        bound = np.inf if unproven else self.search()
         if self.best is None:
             return NoRule(bound == -np.inf, self.nodes, bound, "work" if self.stopped else None)
         return self.rule(self.best, max(bound, self.utility))
@@ -145,7 +147,7 @@ class _Common(_Levelled):
         for _ in range(STARTS):
             starts = () if self.best is None else (self.best,)
             problem = dataclasses.replace(self.problem(box), starts=starts)
-            (found,) = ratio.solve(problem, Smoothed(), self.setting.options.random_state)
+            (found,) = ratio.solve(problem, quick(self.setting), self.setting.options.random_state)
             if isinstance(found, NoRule) or self.offer(np.array(found.z)):
                 return
             decisions = self.setting.decide(np.array(found.z))
@@ -345,6 +347,12 @@ class _Ceiling(_Levelled):
                 unproven += 1
                 low = low if self.beyond else guess
         return self.high, proven
+
+
+def quick(setting: Setting) -> Smoothed:
+    """Return the search of a setting if it is one without a proof, else the usual one of those."""
+    solver = setting.options.solver
+    return solver if isinstance(solver, Smoothed) else Smoothed()
 
 
 def check_safe(setting: Setting) -> None:
