@@ -109,10 +109,15 @@ def group_thresholds_optimum(y, group, p, tolerance, criterion):
 
 @pytest.mark.parametrize("criterion", ["eo", "dp"])
 @pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.05])
-def test_with_known_groups_every_threshold_for_each_group_is_mixed(criterion, tolerance):
-    """The optimum over all thresholds for each group and lots between them, which is error-parity's."""
+@pytest.mark.parametrize("power", [1.0, 0.25], ids=["calibrated", "too high"])
+def test_with_known_groups_every_threshold_for_each_group_is_mixed(criterion, tolerance, power):
+    """The optimum over all thresholds for each group and lots between them, which is error-parity's.
+
+    Under equalized odds two multipliers give every two thresholds on either side of one half. Where the scores are too
+    high in both groups, both thresholds are above it, and only a free threshold reaches them.
+    """
     some = slice(0, 400)
-    y, group, p = DATA.y[some], DATA.group[some], DATA.p_y[some].round(2)
+    y, group, p = DATA.y[some], DATA.group[some], (DATA.p_y[some] ** power).round(2)
     known = np.zeros((len(y), 2, 2))
     at, code = np.arange(len(y)), (group == np.unique(group)[1]).astype(int)
     known[at, 0, code], known[at, 1, code] = 1 - p, p
