@@ -285,3 +285,9 @@ def test_a_classifier_takes_predictive_parity():
     assert fair.rule_.solution_.used[0][1] < 0.4
     (verdict,) = eh.audit(DATA.y, fair.predict(DATA.X), DATA.group, criterion=fair.rule_.criterion).verdicts
     assert verdict.criterion == "predictive_parity"
+
+
+@pytest.mark.parametrize("criterion", ["pp", eh.MinimaxRate("error"), eh.PredictiveParity() & eh.EqualizedOdds()])
+def test_a_rule_made_by_hand_needs_a_level(criterion):
+    with pytest.raises(eh.InputError, match="name it, as in MinimumRate"):
+        eh.Rule.from_criterion(criterion, groups={"sex": ("F", "M")}, priors=[[0.3, 0.2], [0.2, 0.3]], z=[0.1, 0.2])

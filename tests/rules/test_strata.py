@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -145,6 +146,26 @@ def test_the_gaps_of_the_strata_add_up_by_their_shares():
     assert rule.solution_.gap <= 0.05 + 1e-9
 
 
+class Unsure:
+    """Finds the optimum, and claims only that no rule is better by more than a number that depends on the rows."""
+
+    def solve(self, problem, random_state=None):
+        found = eh.Certified().solve(problem)
+        return [replace(one, upper_bound=one.utility + len(problem.margin) / 1000, status="gap") for one in found]
+
+
+def test_the_gap_of_a_large_stratum_counts_for_more():
+    rows, job = draw(16, 900)
+    kept = (job != "w") | (np.arange(900) % 15 == 0)
+    rows, job = some(rows, kept), job[kept]
+    weight = np.where(job == "x", 3.0, 1.0)
+    rule = eh.learn_rule(**rows, criterion=INSIDE, tolerance=0.2, strata=job, search=Unsure(), sample_weight=weight)
+    sizes = [np.sum(job == value) for value in ("w", "x", "y")]
+    shares = [weight[job == value].sum() / weight.sum() for value in ("w", "x", "y")]
+    assert len(set(sizes)) > 1
+    assert rule.solution_.gap == pytest.approx(np.dot(sizes, shares) / 1000, abs=1e-12)
+
+
 def test_safety_is_that_of_each_stratum():
     rows, job = draw(4, 1200)
     with pytest.warns(eh.EvenhandWarning, match="job=") as said:
@@ -265,6 +286,21 @@ def test_a_thin_stratum_is_left_to_the_model(learnt):
     assert (decided == rows["y"]).mean() == pytest.approx(rule.solution_.utility)
     for new in ("rare", "never seen", None):
         assert rule.decide([0.6, 0.4], [[0.9, 0.1]] * 2, strata=[new, "x"])[0] == 1
+
+
+def test_rows_of_new_strata_are_decided_by_the_model_and_the_others_as_before(learnt):
+    """New strata sort before, between and after the known ones, and move no row of a known stratum."""
+    rule, rows, job = learnt
+    before = rule.decide(rows["p_y"], rows["p_group"], strata=job)
+    assert (before != (rows["p_y"] > 0.5)).any()
+    mixed, new = job.copy(), np.arange(len(job)) % 3 == 0
+    mixed[new] = np.resize(np.array(["a", "wx", "z", None], dtype=object), new.sum())
+    after = rule.decide(rows["p_y"], rows["p_group"], strata=mixed)
+    np.testing.assert_array_equal(after[~new], before[~new])
+    np.testing.assert_array_equal(after[new], rows["p_y"][new] > 0.5)
+    assert (before[new] != (rows["p_y"][new] > 0.5)).any()
+    margins = rule.decision_function(rows["p_y"], rows["p_group"], strata=mixed)
+    np.testing.assert_allclose(margins[new], 2 * rows["p_y"][new] - 1)
 
 
 def test_json_keeps_strata_to_the_bit(learnt):

@@ -153,9 +153,16 @@ class Rule(Displayed):
     ) -> Rule:
         """Make a rule by hand: a criterion, the groups, their priors and z, one number for each contrast.
 
-        ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute.
+        ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute. A
+        criterion whose level only a fit finds, such as PredictiveParity, has no contrasts before that: name the level,
+        as in ``MinimumRate("precision", 0.8)``.
         """
         criterion = resolve(criterion)
+        if criterion.has_levels:
+            raise InputError(
+                "The contrasts of this criterion depend on a level that only a fit finds: name it, as in"
+                " MinimumRate('precision', 0.8) for PredictiveParity or MaximumRate('error', 0.2) for MinimaxRate."
+            )
         if criterion.strata:
             raise InputError("A rule for strata is learnt; by hand, make one rule for each stratum, without within=.")
         members = scores.group_members(groups, criterion.intersections)
