@@ -11,11 +11,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import evenhand as eh
 from evenhand.rows import read_rows
 from evenhand.rules import rule_strata
+from evenhand.rules.confidence import learn_certified
 from evenhand.rules.ladder import rule_for
+from evenhand.rules.reserving import certifying_share, reserve_rows
 from evenhand.rules.setting import Options, Setting
 from oracles import best_by_all_cells, best_by_all_pairs_of_lines, best_threshold
 
@@ -374,6 +377,64 @@ def test_many_rows_are_decided_part_by_part(learnt, monkeypatch):
     np.testing.assert_array_equal(rule.decision_function(rows["p_y"], rows["p_group"], strata=job), whole)
 
 
+# Promises -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("criterion", [eh.DemographicParity, eh.EqualOpportunity, eh.AccuracyParity])
+def test_each_stratum_is_certified_with_its_share_of_the_error(criterion):
+    """All strata share the error: each rule is what its own rows certify at 1 - 0.1 / 3."""
+    rows, job = draw(3, 6000)
+    options = {"tolerance": 0.2, "random_state": 0}
+    rule = eh.learn_rule(**rows, criterion=criterion(within="job"), strata=job, confidence=0.9, **options)
+    promise = rule.learned_from["confidence"]
+    assert promise["confidence"] == 0.9
+    assert promise["learning_rows"] + promise["certifying_rows"] == 6000
+    read = read_rows(*rows.values(), criterion=criterion(within="job"), strata=job).for_criterion(
+        criterion(within="job")
+    )
+    rng = np.random.RandomState(0)
+    share = certifying_share(criterion(within="job"), read, 0.2)
+    reserved = reserve_rows(criterion(within="job"), read, rng, share)
+    limits = []
+    for value in ("w", "x", "y"):
+        parts = [read.take(part).inside("job", value) for part in (~reserved, reserved)]
+        alone = learn_certified(
+            *parts, Options(criterion=criterion(within="job")), tolerance=0.2, confidence=1 - 0.1 / 3
+        )
+        limits += [entry["certified_upper"] for entry in alone.learned_from["confidence"]["constraints"]]
+        inside = job == value
+        decided = rule.decide(rows["p_y"], rows["p_group"], strata=job)[inside]
+        own = some(rows, inside)
+        np.testing.assert_array_equal(decided, alone.decide(own["p_y"], own["p_group"], strata=job[inside]))
+    assert [entry["certified_upper"] for entry in promise["constraints"]] == limits
+    assert max(limits) <= 0.2
+    assert eh.Rule.from_json(rule.to_json()) == rule
+
+
+def test_certified_strata_rarely_miss_the_tolerance_in_the_population():
+    """Samples of a large population, whose gaps within strata are known: at most a fifth of the rules exceed 0.1."""
+    rows, job = draw(20, 60_000, strata=("x", "y"))
+    rows["p_group"] = rows["p_group"].sum(axis=1)
+    rng = np.random.default_rng(0)
+    missed = certified = 0
+    for seed in range(40):
+        drawn = rng.integers(60_000, size=2500)
+        sample = {"strata": job[drawn], "tolerance": 0.1, "confidence": 0.8, "random_state": seed}
+        try:
+            rule = eh.learn_rule(**some(rows, drawn), criterion=INSIDE, **sample)
+        except eh.InfeasibleError:
+            continue
+        certified += 1
+        decided = rule.decide(rows["p_y"], rows["p_group"], strata=job)
+        gaps = [
+            np.ptp([decided[(job == value) & (rows["sensitive_features"] == group)].mean() for group in (0, 1)])
+            for value in ("x", "y")
+        ]
+        missed += max(gaps) > 0.1
+    assert certified >= 20
+    assert missed <= stats.binom.ppf(0.999, certified, 0.2)
+
+
 # What is refused --------------------------------------------------------------------------------------
 
 
@@ -433,12 +494,12 @@ def test_what_takes_no_strata_says_so_and_what_to_do():
     rows, job = draw(15)
     learn = {**rows, "criterion": INSIDE, "strata": job}
     for options, text in (
-        ({"confidence": 0.9}, "confidence takes no within="),
+        ({"confidence": 0.9, "criterion": INSIDE & eh.SelectionBudget(upper=0.5)}, "inside of one stratum"),
         ({"randomize": True}, "randomize=True takes no within="),
         ({"priors": [0.5, 0.5]}, "leave them out"),
     ):
         with pytest.raises(eh.InputError, match=text):
-            eh.learn_rule(**learn, **options)
+            eh.learn_rule(**{**learn, **options})
     with pytest.raises(eh.InputError, match="strata is for a criterion"):
         eh.learn_rule(**rows, strata=job)
     with pytest.raises(eh.InputError, match="make one rule for each stratum"):

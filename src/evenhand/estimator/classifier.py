@@ -52,7 +52,6 @@ from evenhand.rules.rule import Rule
 from evenhand.rules.safety import check_safety
 from evenhand.rules.scores import attribute_key, read_costs
 from evenhand.rules.setting import Options
-from evenhand.rules.strata import check_unstratified
 from evenhand.statistics.intervals import check_confidence
 
 MOST_JOBS = 10_000
@@ -343,8 +342,6 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         criterion = resolve(self.criterion)
         if not criterion.strata:
             return sample
-        if self.confidence is not None:
-            check_unstratified(criterion.strata, "confidence", "use safety, and read the audit's intervals")
         return dataclasses.replace(sample, rows=sample.rows.for_criterion(criterion))
 
     def _reserve(self, sample: Sample, rng: np.random.RandomState) -> tuple[RowNumbers, RowNumbers]:

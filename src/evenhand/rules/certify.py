@@ -338,7 +338,8 @@ class Shortfall:
                 f" What was asked takes about {needed[scarce]:,} rows with {scarce} (now {rows[scarce]:,}),"
                 " and as many times more of the others."
             )
-        if system.plain and len(self.claim.events) == 2 and all(event.attribute is not None for event in events):
+        whole = all(event.attribute is not None and event.stratum is None for event in events)
+        if system.plain and len(self.claim.events) == 2 and whole:
             text += (
                 " Rules that decide fewer rows positively need fewer rows to certify:"
                 " add & evenhand.SelectionBudget(upper=0.1) to the criterion."

@@ -30,6 +30,9 @@ the full error, and the last before the first that fails is returned. No correct
 needed here: a rule must pass for all of them, and so also for one that it violates. But the strictest rule must pass,
 centred as the learning rows have it, and so a ladder returns a rule less often.
 
+**Strata.** With ``within=`` each stratum is certified by its own rows, at an error of (1 - confidence) / (number of
+strata). What is returned in a stratum depends on its own rows alone, so the errors add up to at most 1 - confidence.
+
 The promise is about repeated draws: among samples of one population, at most a share 1 - confidence leads to
 a rule that violates a constraint. It is about exactly the rule that is returned, and supposes that the rows
 are independent draws from the population in which the rule is used. Where a sample certifies no rule, there
@@ -65,12 +68,12 @@ from evenhand.rules.certify import (
 )
 from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.events import Event
+from evenhand.rules.joining import in_each_stratum, join
 from evenhand.rules.ladder import best_rule, left_alone
 from evenhand.rules.paths import Paths
 from evenhand.rules.reserving import certifying_share, reserve_rows, rows_of
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
-from evenhand.rules.strata import check_unstratified
 from evenhand.rules.system import System
 from evenhand.search import NoRule
 from evenhand.search.problem import conclude
@@ -135,8 +138,8 @@ def learn_with_confidence(
     True
     """
     check_unweighted(rows.sample_weight)
-    check_unstratified(options.criterion.strata, "confidence", "use safety, and read the audit's intervals")
     check_confidence(confidence)
+    rows = rows.for_criterion(options.criterion)  # which strata are compared, all rows say
     if share is None:
         share = certifying_share(options.bounded, rows, check_tolerance(tolerance))
     reserved = reserve_rows(options.criterion, rows, check_random_state(options.random_state), share)
@@ -167,6 +170,8 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
     if level < 0.5:
         raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
     setting = Setting.of(learning, options)
+    if len({event.stratum for event in setting.system.events}) > 1:
+        return _learn_in_strata(setting, certifying, tolerance, level)
     Setting.of(certifying, dataclasses.replace(options, evidence="labels"))  # its rows are enough to be counted
     certifying = certifying.crossing(options.criterion.intersections)
     inside = np.column_stack([rows_of(event, certifying) for event in setting.system.measured_events])
@@ -179,6 +184,38 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
         **entry,
     }
     return dataclasses.replace(rule, learned_from={**rule.learned_from, "confidence": entry})
+
+
+def _learn_in_strata(setting: Setting, certifying: Rows, tolerance: float, confidence: float) -> Rule:
+    """Return the rule of all strata, each certified by its own rows with its share of the error."""
+    if not setting.strata:
+        raise InputError(
+            "confidence takes within= where every bound is inside of one stratum of one column, and the objective adds"
+            " up over strata: leave out the other bounds, or use safety and read the audit's intervals."
+        )
+    (column,) = setting.options.criterion.strata
+    # All strata share the error, also those with too few rows: which those are, labels may have a say in.
+    level = 1.0 - (1.0 - confidence) / len(setting.rows.strata[column].groups)
+
+    def learn(part: Setting) -> Rule:
+        stratum = part.system.events[0].stratum
+        assert stratum is not None
+        own = certifying.for_criterion(setting.options.criterion).inside(*stratum)
+        return learn_certified(part.rows, own, setting.options, tolerance=tolerance, confidence=level)
+
+    rules = in_each_stratum(setting, learn)
+    entries = [rule.learned_from["confidence"] for rule in rules]
+    entry = {
+        "confidence": confidence,
+        "learning_rows": len(setting.rows),
+        "certifying_rows": len(certifying),
+        "rules_learnt": sum(one["rules_learnt"] for one in entries),
+        "rules_certified": min(one["rules_certified"] for one in entries),
+        "constraints": [constraint for one in entries for constraint in one["constraints"]],
+        "confidence_in_each_stratum": level,
+    }
+    joined = join(setting, rules, tolerance, certified=True)
+    return dataclasses.replace(joined, learned_from={**joined.learned_from, "confidence": entry})
 
 
 def _counts(rule: Rule, certifying: Rows, inside: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -62,8 +62,11 @@ def no_rule(answers: Sequence[Rule | NoRule]) -> NoRule | None:
     return NoRule(proven=any(answer.proven for answer in absent), nodes=nodes, stopped=absent[0].stopped)
 
 
-def join(setting: Setting, rules: Sequence[Rule], tolerance: float) -> Rule:
-    """Return the rule that decides in each stratum as that stratum's rule does; its numbers are of all rows."""
+def join(setting: Setting, rules: Sequence[Rule], tolerance: float, *, certified: bool = False) -> Rule:
+    """Return the rule that decides in each stratum as that stratum's rule does; its numbers are of all rows.
+
+    ``certified`` says that other rows than these decide whether the rules meet the bounds.
+    """
     z, priors = np.zeros(len(setting.system.contrasts)), setting.priors.copy()
     place = {event: j for j, event in enumerate(setting.system.events)}
     first, contrasts = np.argmax(setting.system.contrasts != 0.0, axis=1), setting.system.contrasts.copy()
@@ -90,7 +93,10 @@ def join(setting: Setting, rules: Sequence[Rule], tolerance: float) -> Rule:
         stopped=next((solution.stopped for solution in solutions if solution.stopped is not None), None),
     )
     problem = found.problem([tolerance])
-    utility, _ = problem.evaluate(found.decide(z))
+    utility, values = problem.evaluate(found.decide(z))
+    if certified:
+        lower, upper = np.minimum(problem.lower, values), np.maximum(problem.upper, values)
+        problem = dataclasses.replace(problem, lower=lower, upper=upper)
     weights = [float(part.rows.weights.sum() / setting.rows.weights.sum()) for part in setting.strata]
     gaps = [weight * solution.gap for weight, solution in zip(weights, solutions, strict=True)]
     joined = found.rule(problem, dataclasses.replace(solution, upper_bound=utility + sum(gaps)), tolerance, 0)
