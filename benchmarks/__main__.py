@@ -7,7 +7,7 @@ import sys
 
 ALL = (
     "search", "compile", "metrics", "confidence", "onnx", "apply", "one_row", "engines", "images", "seldonian",
-    "crossfit", "folds", "safety", "many_groups", "peers",
+    "crossfit", "folds", "safety", "many_groups", "objectives", "peers",
 )  # fmt: skip
 
 

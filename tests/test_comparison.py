@@ -29,12 +29,13 @@ def test_the_page_is_made_from_what_was_measured(tables):
         assert tables.asked_table(lines, found).strip() in page, (model, criterion)
 
 
-def test_floors_and_lots_are_what_was_measured(tables):
+def test_floors_f1_and_lots_are_what_was_measured(tables):
     further = pytest.importorskip("benchmarks.further_tables")
     page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
-    kept = {name: pd.read_csv(MEASURED.with_name(f"{name}.csv")) for name in ("floors", "lots", "peers")}
+    kept = {name: pd.read_csv(MEASURED.with_name(f"{name}.csv")) for name in ("floors", "f1", "lots", "peers")}
     for made in (
         further.floors_table(kept["floors"]),
+        further.f1_table(kept["f1"]),
         further.lots_table(kept["lots"], kept["peers"]),
         further.same_rows_table(kept["lots"]),
     ):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -286,3 +287,29 @@ def test_nonsense_options_are_refused(options):
 def test_the_certified_search_is_never_behind_another(k):
     """``tests/long`` does the same over many more problems."""
     assert_never_behind(random_problem(k, n=60, k=k, kind=KINDS[k % len(KINDS)], tolerance=0.3))
+
+
+@settings(max_examples=40)
+@given(seed=seeds, kind=kinds, n=st.integers(1, 8), k=st.integers(1, 3), above=st.sampled_from([-0.2, 0.0, 0.2]))
+def test_only_what_beats_a_number_is_looked_for(seed, kind, n, k, above):
+    """A rule is returned iff one beats the number; the bound holds for all rules, and is the number where none does."""
+    problem = random_problem(seed, n=n, k=k, kind=kind)
+    truth = best_by_all_cells(problem)
+    if truth is None:
+        return
+    number = truth + above * float(np.abs(problem.gain).sum())
+    found = Certified(max_seconds=None).solve(replace(problem, to_beat=number))[0]
+    if truth > number + 1e-9:
+        assert not isinstance(found, NoRule)
+        assert found.utility == pytest.approx(truth, abs=1e-9)
+        assert found.gap == 0.0
+    else:
+        assert found.upper_bound == pytest.approx(number, abs=1e-9)
+
+
+@settings(max_examples=20)
+@given(seed=seeds, kind=kinds, n=st.integers(1, 8), k=st.integers(2, 3))
+def test_rules_to_start_from_change_nothing_but_the_work(seed, kind, n, k):
+    problem = random_problem(seed, n=n, k=k, kind=kind)
+    starts = tuple(np.random.default_rng(seed).normal(size=(3, k)))
+    assert_same_optimum(replace(problem, starts=starts), best_by_all_cells(problem))

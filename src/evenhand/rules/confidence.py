@@ -30,6 +30,10 @@ the full error, and the last before the first that fails is returned. No correct
 needed here: a rule must pass for all of them, and so also for one that it violates. But the strictest rule must pass,
 centred as the learning rows have it, and so a ladder returns a rule less often.
 
+**Predictive parity.** The bound that is tested is the one on the difference of precisions, which is known before any
+row is seen; the level that a search finds has no part in it. Given how many rows of each group a fixed rule selects,
+the numbers of positive labels among them are independent binomials. The ladder has rules for parts of the tolerance.
+
 **Strata.** With ``within=`` each stratum is certified by its own rows, at an error of (1 - confidence) / (number of
 strata). What is returned in a stratum depends on its own rows alone, so the errors add up to at most 1 - confidence.
 
@@ -70,6 +74,7 @@ from evenhand.rules.criteria import check_tolerance
 from evenhand.rules.events import Event
 from evenhand.rules.joining import in_each_stratum, join
 from evenhand.rules.ladder import best_rule, left_alone
+from evenhand.rules.levels import answer_within
 from evenhand.rules.paths import Paths
 from evenhand.rules.reserving import certifying_share, reserve_rows, rows_of
 from evenhand.rules.rule import Rule
@@ -86,6 +91,8 @@ LARGEST_PART = 0.8
 # Tolerances that might be certified are tried in steps of this factor.
 GROWTH = 1.05
 RUNGS = 24
+# The parts of a tolerance within which rules for predictive parity are learnt, from strict to loose.
+PARTS_OF_TOLERANCE = (0.1, 0.25, 0.4, 0.6, 0.8, 1.0)
 # In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
 WIDEST = 5.0
 NARROWEST = 0.2
@@ -174,8 +181,9 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
         return _learn_in_strata(setting, certifying, tolerance, level)
     Setting.of(certifying, dataclasses.replace(options, evidence="labels"))  # its rows are enough to be counted
     certifying = certifying.crossing(options.criterion.intersections)
-    inside = np.column_stack([rows_of(event, certifying) for event in setting.system.measured_events])
-    learn = _learn_centred if has_paths(setting.system, claims(setting.system, tolerance)) else _learn_strict_to_loose
+    system = _tested(setting)
+    inside = np.column_stack([rows_of(event, certifying) for event in system.measured_events])
+    learn = _learn_centred if has_paths(system, claims(system, tolerance)) else _learn_strict_to_loose
     rule, entry = learn(setting, certifying, inside, tolerance, level)
     entry = {
         "confidence": level,
@@ -184,6 +192,13 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
         **entry,
     }
     return dataclasses.replace(rule, learned_from={**rule.learned_from, "confidence": entry})
+
+
+def _tested(setting: Setting) -> System:
+    """Return the bounds that are tested: where a level was searched for, those on differences, which have no level."""
+    if not setting.system.levels:
+        return setting.system
+    return dataclasses.replace(setting.system, measured=setting.reported)
 
 
 def _learn_in_strata(setting: Setting, certifying: Rows, tolerance: float, confidence: float) -> Rule:
@@ -420,11 +435,15 @@ def _highest(passes: Callable[[float], bool], rooms: FloatArray, confidence: flo
 def _learn_strict_to_loose(
     setting: Setting, certifying: Rows, inside: NDArray[np.bool_], tolerance: float, confidence: float
 ) -> tuple[Rule, dict[str, Any]]:
-    ladder = _learn_rungs(setting, len(certifying), tolerance, confidence)
+    if setting.system.levels:
+        ladder = _learn_levels(setting, tolerance)
+    else:
+        ladder = _learn_rungs(setting, len(certifying), tolerance, confidence)
     if not ladder.rules:
         best_rule(setting.rows, setting.options, tolerance)
         raise InfeasibleError("The search found no rule on the rows that learn.")
-    system, events = setting.system, setting.system.measured_events
+    system = _tested(setting)
+    events = system.measured_events
     tallies = [_tally(rule, certifying, events, inside) for rule in ladder.rules]
     successes, trials = (np.array(part) for part in zip(*tallies, strict=True))
     claimed = claims(system, tolerance)
@@ -441,7 +460,7 @@ def _learn_strict_to_loose(
     return ladder.rules[last], {
         "rules_learnt": len(ladder.rules),
         "rules_certified": passed,
-        "constraints": _certificate(setting.system, (ladder.lower[last], ladder.upper[last]), claimed, bounds),
+        "constraints": _certificate(system, (ladder.lower[last], ladder.upper[last]), claimed, bounds),
     }
 
 
@@ -479,6 +498,18 @@ def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confiden
             rules.append(setting.rule(problem, result, tolerance, step))
             kept.append(step)
     return _Ladder(rules, lower[kept], upper[kept])
+
+
+def _learn_levels(setting: Setting, tolerance: float) -> _Ladder:
+    """Return rules for predictive parity within parts of the tolerance: the level is searched for in each."""
+    own = setting.options.criterion.tolerance
+    asked = tolerance if own is None else own
+    plain = dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
+    found = [answer_within(plain, tolerance, part * asked) for part in PARTS_OF_TOLERANCE]
+    rules = [
+        dataclasses.replace(rule, criterion=setting.options.criterion) for rule in found if isinstance(rule, Rule)
+    ]
+    return _Ladder(rules, np.empty((len(rules), 0)), np.empty((len(rules), 0)))
 
 
 def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confidence: float) -> FloatArray:

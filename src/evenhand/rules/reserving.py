@@ -14,6 +14,7 @@ from evenhand.rows import Rows
 from evenhand.rules.certify import claims, even_quantiles, has_paths, may_overlap
 from evenhand.rules.criteria import Criterion
 from evenhand.rules.events import FEWEST_ROWS, Event
+from evenhand.rules.parities import PredictiveParity
 from evenhand.rules.system import System, write_out
 from evenhand.statistics.sampling import stratified_share
 
@@ -111,10 +112,10 @@ def _part_of_room(system: System, positive: float, counts: FloatArray, tolerance
 
 def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bool_]], NDArray[np.intp]]:
     """Return the rows of each event, and a stratum for each row such that each event lies within one."""
-    if criterion.has_levels:
+    if criterion.has_levels and not isinstance(criterion, PredictiveParity):
         raise InputError(
-            "confidence tests bounds that are known before the rows are seen: PredictiveParity and MinimaxRate search"
-            " for theirs. Use MinimumRate and MaximumRate, or safety=..., and audit on other rows."
+            "confidence tests bounds that are known before the rows are seen: MinimaxRate searches for its own, and"
+            " PredictiveParity goes alone. Use MinimumRate and MaximumRate, or safety=..., and audit on other rows."
         )
     events = write_out(criterion, rows.groups).measured_events
     inside = {event: rows_of(event, rows) for event in events}
