@@ -498,7 +498,7 @@ def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys, monkey
         assert len(said.splitlines()) == 1
     for arguments in (["apply", url, "t.parquet", "-o", "o.csv"], ["explain", url, "t.parquet", "--at", "0"]):
         said = answer(arguments, capsys, codes=(2,))
-        assert said.startswith(f"evenhand: {named} is an address, and this is read from a file: download it first.")
+        assert said.startswith(f"evenhand: {named} is an address, but a local file is needed: download it first.")
         assert len(said.splitlines()) == 1
     for arguments in (
         ["audit", "t.parquet", *AUDIT, "--report", url],
@@ -512,7 +512,7 @@ def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys, monkey
         ["reproduce", "synthetic", "-o", url],
     ):
         said = answer(arguments, capsys, codes=(2,))
-        assert f"{named} is an address, and evenhand writes files: write to a local file" in said
+        assert f"{named} is an address, but evenhand writes only local files: write one" in said
     assert not [path for path in place.iterdir() if ":" in path.name]
 
 

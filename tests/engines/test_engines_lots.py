@@ -82,7 +82,7 @@ def test_a_key_that_cannot_be_one_is_refused(engine, mixture, table):
     def read(made):
         return made.read_all() if engine is arrow else made.to_arrow_table()
 
-    with pytest.raises(eh.InputError, match="draws no lots"):
+    with pytest.raises(eh.InputError, match="not randomized"):
         read(engine.apply(rule, table, **options, key="id"))
     with pytest.raises(eh.InputError, match="no column 'idd'"):
         read(engine.apply(mixture, table, **options, key="idd"))
@@ -165,10 +165,10 @@ def test_explain_names_the_lot(files, mixture, table, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["apply", "single.json", "rows.parquet", "-o", "x.parquet", "--key", "id"], "draws no lots"),
+        (["apply", "single.json", "rows.parquet", "-o", "x.parquet", "--key", "id"], "not randomized"),
         (["apply", "mixed.json", "rows.parquet", "-o", "x.parquet", "--key", "idd"], "no column 'idd'"),
         (["apply", "mixed.json", "rows.parquet", "-o", "x.parquet", "--key", "p"], "key"),
-        (["explain", "single.json", "rows.parquet", "--at", "0", "--key", "id"], "draws no lots"),
+        (["explain", "single.json", "rows.parquet", "--at", "0", "--key", "id"], "not randomized"),
         (["explain", "mixed.json", "rows.parquet", "--at", "0", "--key", "idd"], "no column 'idd'"),
     ],
 )

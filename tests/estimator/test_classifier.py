@@ -689,7 +689,7 @@ def test_mistakes_with_frozen_models_are_named(frozen):
         fair = paper_classifier(estimator, auxiliary=auxiliary, **options)
         return fair.fit(valid.X, valid.y, sensitive_features=valid.group)
 
-    with pytest.raises(InputError, match="auxiliary=None has nothing to clone"):
+    with pytest.raises(InputError, match="auxiliary=None cannot clone it"):
         fit(label, None)
     with pytest.raises(InputError, match="Set cv=None"):
         fit(label, joint, cv=5)
@@ -712,7 +712,7 @@ def test_mistakes_with_frozen_models_are_named(frozen):
         (np.ones(600), "one class, 1.0"),
         (None, "requires y to be passed"),
         (np.where(Y == 1, "a", None), "missing label in row"),
-        (np.array(["b", 1, 1, 0] * 150, dtype=object), "different kinds"),
+        (np.array(["b", 1, 1, 0] * 150, dtype=object), "different types"),
         (Y[:-1], "inconsistent numbers of samples"),
     ],
 )
@@ -781,7 +781,7 @@ def test_frames_whose_columns_have_numbers_for_names_are_read():
     frame = pd.DataFrame({0: GROUP, 1: np.arange(len(Y)) // 2 % 2})
     fair = fair_classifier(criterion="dp", sensitive_at_predict=True).fit(X, Y, sensitive_features=frame)
     assert list(fair.held_out_.groups) == ["0", "1"]
-    with pytest.raises(InputError, match="written alike"):
+    with pytest.raises(InputError, match="same text as name"):
         fair.fit(X, Y, sensitive_features={0: GROUP, "0": GROUP})
 
 
@@ -817,7 +817,7 @@ def test_a_group_found_only_among_rows_of_weight_zero_is_as_if_it_were_not_there
 
 def test_a_dict_that_scikit_learn_did_not_split_is_named_as_the_cause(routing):
     search = GridSearchCV(fair_classifier(), {"tolerance": [0.1]}, cv=2, error_score="raise")
-    with pytest.raises(InputError, match="it splits no dict, so pass a DataFrame"):
+    with pytest.raises(InputError, match="it cannot split a dict, so pass a DataFrame"):
         search.fit(X, Y, sensitive_features={"sex": GROUP})
     search.fit(X, Y, sensitive_features=pd.DataFrame({"sex": GROUP}))
 

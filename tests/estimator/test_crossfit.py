@@ -194,7 +194,7 @@ def test_small_cells_are_named_with_their_counts():
         fair.set_params(criterion="demographic_parity").fit(X, y, sensitive_features=group)
     with pytest.raises(InputError, match=r"group='rare' has [01].*is held out with cv=0.2 needs 2"):
         fair.set_params(cv=0.2).fit(X, y, sensitive_features=group)
-    with pytest.raises(InputError, match="trains models has none"):
+    with pytest.raises(InputError, match="training part of cv has none"):
         fair.set_params(cv=KFold(20)).fit(X, y, sensitive_features=group)
 
 

@@ -112,7 +112,7 @@ def test_a_classifier_without_lots():
     np.testing.assert_array_equal(fair.expected_decision(DATA.X) == 1.0, fair.predict(DATA.X) == 1)
     assert isinstance(fair.explain(DATA.X[:1])[0], Receipt)
     for call in (fair.predict, fair.decision_function, fair.explain):
-        with pytest.raises(eh.InputError, match="draws no lots"):
+        with pytest.raises(eh.InputError, match="not randomized"):
             call(DATA.X[:2], key=[1, 2])
 
 

@@ -172,7 +172,7 @@ def test_shares_of_positive_labels():
         ),
         (lambda: eh.Event("sex", "F", 1, "precision"), "both labels"),
         (lambda: eh.Event("sex", "F", 2), "label 0, 1 or None"),
-        (lambda: eh.Event("sex", "F", kind="recall"), "a kind among"),
+        (lambda: eh.Event("sex", "F", kind="recall"), "kind must be"),
     ],
 )
 def test_mistakes_are_named(make, message):

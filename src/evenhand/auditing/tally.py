@@ -122,7 +122,7 @@ def _positive_label(values: tuple[Hashable, ...], pos_label: Hashable, what: str
         return values.index(pos_label)
     if len(values) == 2 or isinstance(values[0], str) != isinstance(pos_label, str):
         raise InputError(
-            f"pos_label={pos_label!r} is not in {what}, which has {list(values)!r}: say which is positive."
+            f"pos_label={pos_label!r} is not in {what}, which has {list(values)!r}: pass the positive one."
         )
     return -1
 

@@ -102,7 +102,7 @@ def audit(
         if not 0.0 <= threshold <= 1.0:
             raise InputError(f"--threshold must be between 0 and 1; got {threshold!r}.")
         if standard is None and not ((judged >= 0.0) & (judged <= 1.0)).all():
-            raise InputError(f"The column {score!r} must hold probabilities between 0 and 1.")
+            raise InputError(f"The column {score!r} must contain probabilities between 0 and 1.")
         decided = judged > threshold
     else:
         assert decision is not None

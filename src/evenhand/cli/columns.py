@@ -100,7 +100,7 @@ def positive_label(values: Sequence[Hashable], given: str | None, column: str) -
             return value
     raise InputError(
         f"The column {column!r} has the values {', '.join(map(repr, values[:6]))}:"
-        " say which is positive, with --pos-label."
+        " name the positive label with --pos-label."
     )
 
 

@@ -73,7 +73,7 @@ def _numbers_of(table: Any, name: str) -> FloatArray:
     if pa.types.is_string(column.type):
         column = _parsed(column, name)
     if not _is_number(column.type):
-        raise InputError(f"The column {name!r} must hold numbers, as it did in training; it holds {column.type}.")
+        raise InputError(f"The column {name!r} must contain numbers, as in training; it contains {column.type}.")
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     column = column.cast(pa.float64(), safe=False)
@@ -91,7 +91,7 @@ def _parsed(column: Any, name: str) -> Any:
     try:
         return known.cast(pa.float64())
     except pa.ArrowInvalid as error:
-        raise InputError(f"The column {name!r} must hold numbers, as it did in training: {error}.") from None
+        raise InputError(f"The column {name!r} must contain numbers, as in training: {error}.") from None
 
 
 def _text_of(table: Any, name: str) -> NDArray[Any]:

@@ -331,7 +331,7 @@ def _numbers(batch: Any, column: str) -> FloatArray:
     array = batch.column(column)
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise InputError(f"The column {column!r} must hold numbers; it holds {kind} values.")
+        raise InputError(f"The column {column!r} must contain numbers; it contains {kind} values.")
     numbers: FloatArray = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
 

@@ -379,7 +379,7 @@ def rows_of(cells: CountedCells | RawRows, options: Options) -> Rows:
             unknown = int(cells.rows[codes < 0].sum())
             if unknown and options.missing == "raise":
                 raise InputError(
-                    f"sensitive feature {name!r} is missing in {unknown:,} rows: drop them, or say missing='ignore' to"
+                    f"sensitive feature {name!r} is missing in {unknown:,} rows: drop them, or set missing='ignore' to"
                     " count them for accuracy but not for any group's rates."
                 )
             attributes[name] = Attribute(name, members, codes)

@@ -208,7 +208,7 @@ def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cel
     _check_words(source, columns, cells, words, rows)
     weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
     if rows.size and not weight.sum() > 0.0:
-        raise InputError("The weights are zero for every row: nothing counts.")
+        raise InputError("The weights are zero for every row: give some rows a positive weight.")
     return Aggregate(columns.schema, reached, words, weight, rows)
 
 
@@ -274,7 +274,7 @@ def _learn_in_memory(source: Source, columns: Columns, options: Options, toleran
     cells = Cells(columns.schema, columns.weight is not None)
     _check_words(source, columns, cells, cells.words(raw.frame), raw.rows)
     if len(raw) and not raw.weight.sum() > 0.0:
-        raise InputError("The weights are zero for every row: nothing counts.")
+        raise InputError("The weights are zero for every row: give some rows a positive weight.")
     rule = learn_in_memory(raw, options, tolerance)
     learned = {
         **rule.learned_from,
@@ -357,7 +357,7 @@ def key_kind_of(rule: Rule | Mixture, key: str | None, kinds: Mapping[str, str])
 def check_key(rule: Rule | Mixture, key: str | None) -> None:
     """Raise where a column of keys is named for a rule that draws no lots, or by something that is no name."""
     if key is not None and not isinstance(rule, Mixture):
-        raise InputError("This rule draws no lots: leave key out. learn_rule(..., randomize=True) makes one that does.")
+        raise InputError("This rule is not randomized: leave key out. learn_rule(..., randomize=True) makes one that does.")
     if key is not None:
         check_text(key, "key", "the name of a column")
 

@@ -305,7 +305,7 @@ def _caveats(summary: Mapping[str, Any], report: Mapping[str, Any]) -> list[str]
     for separation in summary["separations"]:
         if separation["weak"]:
             found.append(
-                f"The models hardly tell apart {separation['what']} (AUC {separation['auc']:.3f}; 0.5 is a guess):"
+                f"The models hardly separate {separation['what']} (AUC {separation['auc']:.3f}; 0.5 is a guess):"
                 " the gap on new rows may exceed the tolerance."
             )
     step = report["steps"][report["chosen"]]

@@ -1,4 +1,4 @@
-"""Rules that draw lots: the best mixture of rules, and decisions that anyone can check."""
+"""Randomized rules: the best mixture of rules, with decisions that anyone can check."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ _DECISION = "positive iff the lot of the key is below the sum of the weights of 
 
 @dataclass(frozen=True)
 class DrawnReceipt:
-    """Why one row was decided as it was by a mixture.
+    """The terms of one row's decision by a mixture.
 
     Attributes
     ----------
     probability : float
         The base model's P(Y = positive | x).
     margin : float
-        What speaks for a positive decision before fairness: 2 p - 1 without costs.
+        The margin before fairness: 2 p - 1 without costs.
     fair_margins : tuple of float
-        The fair margin by each of the rules; a rule decides positively iff its own is above 0.
+        The fair margin of each rule; a rule's decision is positive iff its margin is above 0.
     weights : tuple of float
         The probabilities of the rules.
     bias_scores : tuple of float
         The paper's s_k(x).
     expected_decision : float
-        The chance of a positive decision: the weights of the rules that decide so.
+        The probability of a positive decision: the sum of the weights of the rules with a positive decision.
     lot : float
-        The number that was drawn; the decision is positive iff it is below the chance.
+        The random draw; the decision is positive iff it is below ``expected_decision``.
     base_decision, decision
         The labels before and after.
     flipped : bool
@@ -75,7 +75,7 @@ class DrawnReceipt:
 
     @property
     def by_lot(self) -> bool:
-        """Whether the lot decided: the rules do not agree on this row."""
+        """Whether the random draw decided, because the rules disagree on this row."""
         return 0.0 < self.expected_decision < 1.0
 
     def __str__(self) -> str:
@@ -89,17 +89,17 @@ class DrawnReceipt:
             side = "below" if self.lot < self.expected_decision else "not below"
             lines.append(f"chance {self.expected_decision:.4f}; the lot {self.lot:.4f} is {side} it")
         else:
-            lines.append("the rules agree, so that no lot decides")
+            lines.append("the rules agree, so the lot has no effect")
         lines.append(f"{verb} {self.decision!r}")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, repr=False)
 class Mixture(Displayed):
-    """Rules with weights: a row is decided positively with the probability that it is by a rule drawn by weight.
+    """Rules with weights: a row's probability of a positive decision is the weight of the rules that decide so.
 
     The lot of a row is computed from a key, such as a customer number: the same key always gives the same decision, and
-    whoever knows the key can check it. Made by ``learn_rule(..., randomize=True)``.
+    anyone who knows the key can check it. ``learn_rule(..., randomize=True)`` returns a mixture.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Mixture(Displayed):
     weights : tuple of float
         Their probabilities, which add up to 1.
     solution : Solution or None, default=None
-        What the search reported, of the mixture; read it as ``mixture.solution_``. Its ``z`` is empty.
+        The search's result for the mixture, available as ``mixture.solution_``. Its ``z`` is empty.
 
     Examples
     --------
@@ -128,11 +128,11 @@ class Mixture(Displayed):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple) or not self.rules or not all(isinstance(r, Rule) for r in self.rules):
-            raise InputError(f"A mixture needs a tuple of one rule or more; got {shown(self.rules)}.")
+            raise InputError(f"rules must be a tuple of one or more rules; got {shown(self.rules)}.")
         if not isinstance(self.weights, tuple) or not all(is_number(weight) for weight in self.weights):
-            raise InputError(f"A mixture needs a tuple of numbers as its weights; got {shown(self.weights)}.")
+            raise InputError(f"weights must be a tuple of numbers; got {shown(self.weights)}.")
         if not isinstance(self.solution, Solution | None):
-            raise InputError(f"The solution of a mixture is a Solution or None; got {shown(self.solution)}.")
+            raise InputError(f"solution must be a Solution or None; got {shown(self.solution)}.")
         if any(_frame(rule) != _frame(self.rules[0]) for rule in self.rules):
             raise InputError(
                 "The rules of a mixture must have the same groups, events, priors, contrasts, costs and labels."
@@ -141,7 +141,7 @@ class Mixture(Displayed):
         weights = np.array(self.weights, dtype=float)
         if len(weights) != len(self.rules) or not (weights > 0.0).all() or abs(weights.sum() - 1.0) > 1e-9:
             raise InputError(
-                f"A mixture needs a weight above 0 for each rule, and 1 in all; got {list(self.weights)!r}."
+                f"weights must be above 0 and sum to 1, with one for each rule; got {list(self.weights)!r}."
             )
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class Mixture(Displayed):
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """The columns of strata that decisions are made within: none, for a mixture."""
+        """The strata columns that decisions need: none for a mixture."""
         return self.rules[0].strata
 
     @property
