@@ -68,7 +68,7 @@ def test_several_are_one_composite():
         ("ratio:8", r"ratio in \(0, 1\]"),
         ("ratio:nan", r"ratio in \(0, 1\]"),
         ("minimum_rate:0.7", "write minimum_rate:precision:0.8"),
-        ("minimum_rate:ppv>=0.7", "knows the rates"),
+        ("minimum_rate:ppv>=0.7", "supports the rates"),
         ("minimum_rate:tpr>=--", "write a number"),
         ("budget:", "write budget:0.2"),
         ("budget:=0.2", "write budget:0.2"),

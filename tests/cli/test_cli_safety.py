@@ -90,7 +90,7 @@ def test_too_few_rows_are_named_in_the_terminal_and_in_the_report(files, capsys)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert fit(files, "--tolerance", "0.05", "--report", str(report), table="few") == PASS
-    assert "would do" in capsys.readouterr().err
+    assert "are needed" in capsys.readouterr().err
     assert "Too few rows for this tolerance" in report.read_text(encoding="utf-8")
 
 

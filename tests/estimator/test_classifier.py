@@ -155,7 +155,7 @@ def test_the_frontier_trains_nothing_and_has_the_rule_of_each_tolerance():
 def test_a_criterion_without_a_moving_tolerance_has_no_frontier():
     criterion = eh.DemographicParity(tolerance=0.1)
     fair = fair_classifier(criterion=criterion).fit(X, Y, sensitive_features=GROUP)
-    with pytest.raises(InputError, match="no trade-off to draw"):
+    with pytest.raises(InputError, match="no trade-off to compute"):
         fair.frontier()
 
 

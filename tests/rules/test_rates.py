@@ -158,7 +158,7 @@ def test_shares_of_positive_labels():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: eh.MinimumRate("recall", 0.8), "knows the rates"),
+        (lambda: eh.MinimumRate("recall", 0.8), "supports the rates"),
         (lambda: eh.MaximumRate("fdr", 1.2), "needs a ceiling"),
         (lambda: eh.LinearConstraint({}), "needs terms"),
         (lambda: eh.LinearConstraint({"sex": 1.0}, lower=0.0), "needs terms"),

@@ -132,7 +132,7 @@ def _build(data: Mapping[str, Any], make: type[W]) -> W:
     counts.number, counts.filled = _whole(data["block"]["number"]), _whole(data["block"]["rows"])
     counts.rows = _whole(data["rows"])
     if counts.number < len(counts.blocks) or (counts.total[:, 0, 0] > counts.rows).any():
-        raise WatchFormatError("The watch contradicts itself about its number of rows.")
+        raise WatchFormatError("The watch is inconsistent about its number of rows.")
     counts.waiting = _waiting(data["waiting"], places, len(cells))
     _restore_past(watch, data)
     return watch
@@ -142,7 +142,7 @@ def _restore_past(watch: Watch, data: Mapping[str, Any]) -> None:
     """Read what a watch remembers of earlier looks."""
     changes = tuple((_whole(rows), _state(state)) for rows, state in _list(data["changes"]))
     if not changes or changes[-1][1] != data["state"]:
-        raise WatchFormatError("The watch contradicts itself about its state.")
+        raise WatchFormatError("The watch is inconsistent about its state.")
     watch.changes = changes
     watch._began = {
         (_text(name), None if attribute is None else _text(attribute)): (_state(state), _whole(since))

@@ -141,7 +141,7 @@ def _schema(header: Mapping[str, Any]) -> tuple[Schema, int]:
         raise AggregateFormatError("it has too many columns")
     known = {entry.attribute: entry.groups for entry in scored}
     if any(known.get(name, groups) != groups for name, groups in observed):
-        raise AggregateFormatError("it contradicts itself about the groups of an attribute")
+        raise AggregateFormatError("it is inconsistent about the groups of an attribute")
     return Schema(labelled, classes, scored, observed), level
 
 

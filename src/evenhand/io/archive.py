@@ -125,7 +125,7 @@ class Archive:
             raise ModelFormatError(f"{path} has the version {version!r}; it must be a whole number.")
         if version > VERSION:
             raise ModelFormatError(
-                f"{path} has version {version}, this evenhand reads up to {VERSION}: update evenhand."
+                f"{path} has version {version}, but this evenhand reads versions up to {VERSION}: update evenhand."
             )
 
 

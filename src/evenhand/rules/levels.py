@@ -68,7 +68,7 @@ def answer(setting: Setting, tolerance: float, known: Iterable[Rule] = ()) -> Ru
         return _Common(setting, tolerance).answer(known)
     if len(levels) > 1:
         raise InputError(
-            "MinimaxRate can only be combined with linear criteria: leave out PredictiveParity, or the other MinimaxRate."
+            "MinimaxRate can only be combined with linear criteria: remove PredictiveParity or the second MinimaxRate."
         )
     return _Ceiling(setting, tolerance, levels[0]).answer()
 
@@ -318,7 +318,7 @@ def drawn_in(setting: Setting, tolerance: float, decisions: NDArray[np.bool_]) -
 
 
 def answer_within(setting: Setting, tolerance: float, used: float) -> Rule | NoRule:
-    """Return the best rule for predictive parity within a tightened tolerance, or the unchanged model if it meets it."""
+    """Return the best rule for predictive parity within a tightened tolerance, or the model if it meets it."""
     criterion = dataclasses.replace(setting.options.criterion, tolerance=used)
     inner = Setting.of(setting.rows, dataclasses.replace(setting.options, criterion=criterion, safety=0.0))
     search, z = _Common(inner, tolerance), np.zeros(len(setting.system.contrasts))

@@ -1,7 +1,7 @@
 """Reproducible random draws ("lots"): a number in [0, 1) for each key, the same in every language.
 
 A key is a whole number or a text that identifies a person. The lot is computed only with whole numbers below 2^62, so
-that SQL and ONNX reproduce it exactly: the key is reduced modulo the prime 2^31 - 69, and then twice multiplied, shifted
+that SQL and ONNX reproduce it exactly: the key is reduced modulo the prime 2^31 - 69, then twice multiplied, shifted
 and cubed modulo that prime. Each of these steps is a permutation. Consecutive keys, or the keys of one group, get lots
 that behave like independent ones. Anyone who knows a key can compute its lot.
 

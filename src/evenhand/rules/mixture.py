@@ -188,22 +188,22 @@ class Mixture(Displayed):
 
     @property
     def criterion(self) -> Criterion | None:
-        """What the mixture was made for."""
+        """The criterion of the mixture."""
         return self.rules[0].criterion
 
     @property
     def tolerance(self) -> float | None:
-        """And how strictly."""
+        """The tolerance of the mixture."""
         return self.rules[0].tolerance
 
     @property
     def learned_from(self) -> Mapping[str, Any]:
-        """Where it comes from, as plain data."""
+        """How it was learnt, as plain data."""
         return self.rules[0].learned_from
 
     @property
     def solution_(self) -> Solution:
-        """What the search reported: utility, values, upper_bound, gap, status."""
+        """The search's result: utility, values, upper_bound, gap, status."""
         if self.solution is None:
             raise AttributeError("This mixture was not learnt by a search, so it has no solution_.")
         return self.solution
@@ -219,17 +219,17 @@ class Mixture(Displayed):
         return self._chance(np.array([rule.decision_function(p_y, p_group) for rule in self.rules]))
 
     def _chance(self, margins: FloatArray) -> FloatArray:
-        """Return the chance of each row, given the margins by each rule: the weights are added in their order."""
+        """Return each row's probability, given the margins of each rule; the weights are added in their order."""
         decided = margins > 0.0
         probability: FloatArray = np.zeros(margins.shape[1])
         for weight, positive in zip(self.weights, decided, strict=True):
             probability += np.where(positive, weight, 0.0)
-        # Weights may add up to a little less than 1.
+        # Weights may sum to slightly less than 1.
         probability[decided.all(axis=0)] = 1.0
         return probability
 
     def lots(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None) -> FloatArray:
-        """Return each row's lot, a number in [0, 1): the decision is positive iff it is below the chance.
+        """Return each row's lot, a number in [0, 1): the decision is positive iff it is below the probability.
 
         Parameters
         ----------
@@ -250,8 +250,8 @@ class Mixture(Displayed):
         p_y, p_group
             As in :meth:`evenhand.Rule.decide`.
         key : array of shape (n,), default=None
-            Whole numbers or texts that identify the rows; see :mod:`evenhand.rules.lots`. ``None`` draws by the scores
-            themselves: rows with equal scores are then decided alike, and a new score is a new lot.
+            Whole numbers or texts that identify the rows; see :mod:`evenhand.rules.lots`. With ``None`` the draw
+            depends on the scores: rows with equal scores get the same decision, and a new score is a new draw.
         """
         positive = self.lots(p_y, p_group, key=key) < self.expected_decision(p_y, p_group)
         return class_array(self.classes)[positive.astype(np.intp)]
@@ -263,7 +263,7 @@ class Mixture(Displayed):
     def explain(
         self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None
     ) -> list[DrawnReceipt]:
-        """Return a receipt for each row: what each rule says, the chance, and the lot. Parameters as in decide."""
+        """Return a receipt for each row: each rule's margin, the probability, and the lot. Parameters as in decide."""
         drawn = self.lots(p_y, p_group, key=key)
         margins = np.array([rule.decision_function(p_y, p_group) for rule in self.rules])
         expected, bias = self._chance(margins), self.bias_scores(p_y, p_group)
@@ -305,10 +305,10 @@ class Mixture(Displayed):
         key : str or None, default=None
             The column of keys. None draws by the scores.
         key_kind : {"number", "text"}, default="number"
-            What that column holds. The lot of a text takes MD5, which "ansi" and "sqlite" do not have.
+            The type of that column. The lot of a text needs MD5, which "ansi" and "sqlite" do not have.
         output : {"decision", "expected_decision", "lot"}, default="decision"
-            The label, the chance of a positive decision, or the lot. Each is NULL where a column holds no probability;
-            so are the first and the last where the key is missing, or is a number outside 0 to 2^62 - 1.
+            The label, the probability of a positive decision, or the lot. Each is NULL if a score is not a probability;
+            the label and the lot also if the key is missing, or is a number outside 0 to 2^62 - 1.
 
         Examples
         --------
@@ -325,7 +325,7 @@ class Mixture(Displayed):
         )
 
     def noting(self, **notes: Any) -> Mixture:
-        """Return the mixture with more said about where it comes from, in ``learned_from``."""
+        """Return the mixture with more entries in ``learned_from``."""
         return dataclasses.replace(self, rules=tuple(rule.noting(**notes) for rule in self.rules))
 
     def to_json(self) -> str:
@@ -345,7 +345,7 @@ class Mixture(Displayed):
         """Return the mixture that a JSON text describes, or raise :class:`evenhand.RuleFormatError`."""
         data = rule_json.load(text)
         if data.get("format") != FORMAT or data.keys() != _FIELDS or data["version"] != VERSION:
-            raise RuleFormatError(f'This JSON is not an evenhand mixture: it has not "format": "{FORMAT}", version 1.')
+            raise RuleFormatError(f'This JSON is not an evenhand mixture: "format": "{FORMAT}", version 1, is missing.')
         if not isinstance(data["rules"], list) or not isinstance(data["weights"], list):
             raise RuleFormatError("A mixture needs a list of rules and one of weights.")
         rules = tuple(Rule.from_json(json.dumps(entry)) for entry in data["rules"])
@@ -371,7 +371,7 @@ def read_rule(text: str) -> Rule | Mixture:
 
 
 def _frame(rule: Rule) -> tuple[Any, ...]:
-    """Return all of a rule but its z: what the rules of a mixture share."""
+    """Return all of a rule except its z: the part that the rules of a mixture share."""
     contrasts = [term.coefficients for term in rule.terms]
     return dict(rule.groups), rule.classes, rule.events, rule.priors, contrasts, rule.costs
 
@@ -384,27 +384,31 @@ def check_any_rule(rule: Any, name: str = "rule") -> Rule | Mixture:
 
 
 def check_lots(search: Any, confidence: Any, criterion: Criterion) -> None:
-    """Raise where something was asked for that does not go with ``randomize=True``."""
+    """Raise if an option cannot be combined with ``randomize=True``."""
     if confidence is not None or search != "certified":
-        raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
+        raise InputError(
+            "randomize=True has its own search for the best mixture: leave search and confidence at their defaults."
+        )
     check_unstratified(criterion.strata, "randomize=True", "learn a rule without lots")
 
 
 def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
-    """Return the best mixture of rules that meets a tolerance in the mean; raise InfeasibleError where none does.
+    """Return the best mixture of rules that meets a tolerance on average; raise InfeasibleError if there is none.
 
-    With ``safety`` a model that meets the bounds is left alone; where no mixture meets them when they are drawn in, the
-    mixture is one that meets them as they were asked for, and a warning says so.
+    With ``safety``, a model that already meets the bounds is left unchanged. If no mixture meets the tightened bounds,
+    the best mixture within the requested bounds is returned, with a warning.
     """
     tolerance = check_tolerance(tolerance)
     if options.target.is_ratio:
         raise InputError(
             f"randomize=True maximises accuracy, balanced accuracy or minus the mean cost, not {options.objective!r}:"
-            " choose one of these, or leave randomize=False."
+            " use one of these, or randomize=False."
         )
     setting = Setting.of(rows, options)
     if setting.system.levels:
-        raise InputError("randomize=True mixes rules under linear bounds: PredictiveParity and MinimaxRate are not.")
+        raise InputError(
+            "randomize=True needs linear bounds, unlike those of PredictiveParity and MinimaxRate: use randomize=False."
+        )
     if options.safety == 0.0:
         return _mixed(setting, tolerance)
     if {"precision", "npv"} & options.criterion.kinds:
@@ -427,16 +431,16 @@ def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
 
 
 def _mixed(setting: Setting, tolerance: float) -> Mixture:
-    """Return the best mixture within the bounds as the setting has them.
+    """Return the best mixture within the bounds of the setting.
 
-    Where groups are known, a rule is a threshold for each group, and any thresholds may be mixed: the rules then have
-    a free threshold, which their criterion does not speak of.
+    If groups are known, a rule is a threshold for each group, and any thresholds may be mixed: the rules then have a
+    free threshold that their criterion does not mention.
     """
     family = _with_free_threshold(setting) if _knows_groups(setting) else setting
     problem = family.problem([tolerance])
     found = mix(problem)
     if isinstance(found, NoRule):
-        claim = "No mixture of rules meets" if found.proven else "No mixture of rules was found that meets"
+        claim = "No mixture of rules meets" if found.proven else "The search found no mixture of rules that meets"
         raise InfeasibleError(f"{claim} these bounds: loosen one of them.")
     rules = (family.rule_at(z, tolerance) for z in found.z)
     n = len(setting.system.constraints)
@@ -457,7 +461,7 @@ def _mixed(setting: Setting, tolerance: float) -> Mixture:
 
 
 def _knows_groups(setting: Setting) -> bool:
-    """Tell whether every row's groups are certain, and the criterion leaves the threshold where it is."""
+    """Return whether every row's groups are certain, and the criterion does not free the threshold."""
     marginals = [_marginal(setting.rows.p_group[name]) for name in setting.system.attributes]
     certain = all((array.max(axis=1, initial=0.0) > 1.0 - KNOWN_SLACK).all() for array in marginals)
     return bool(marginals) and certain and Event() not in setting.system.events
