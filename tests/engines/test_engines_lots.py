@@ -119,7 +119,7 @@ def test_fit_writes_a_mixture_and_says_so(files, mixture, capsys):
     read = eh.Mixture.from_json((files / "mixed.json").read_text())
     assert read.weights == mixture.weights
     assert read.learned_from["columns"]["score"] == "p"
-    assert "It draws lots between" in (files / "card.md").read_text()
+    assert "It is randomized between" in (files / "card.md").read_text()
     assert "depend on their lot" in (files / "report.html").read_text()
     single = files / "single.json"
     strict = ["--criterion", "eo", "--tolerance", "0.01", "--safety", "0"]

@@ -168,7 +168,7 @@ class Rule(Displayed):
         weights = as_float_array(z, "z").reshape(-1)
         if len(weights) != len(system.contrasts):
             raise InputError(
-                f"This criterion has {len(system.contrasts)} contrasts, so it needs as many values of z; got {len(weights)}."
+                f"This criterion has {len(system.contrasts)} contrasts: z needs as many values; got {len(weights)}."
             )
         return cls(
             groups=members,
