@@ -181,7 +181,7 @@ def test_folders_named_by_a_value_are_columns(tmp_path):
                 pq.write_table(scores(3), place / "empty" / "a.parquet"),
                 (place / "empty" / "b.csv").touch(),
             ],
-            "b.csv is not a .parquet file.*by a glob",
+            "b.csv is not a .parquet file.*with a glob",
         ),
         (
             lambda place: [

@@ -71,9 +71,7 @@ def local_path(path: AnyPath, *, write: bool = False) -> Path:
     if url.lower().startswith("file:"):
         return Path(url2pathname(urlsplit(url).path))
     if write:
-        raise InputError(
-            f"{url} is an address, but evenhand writes only local files: write one, then copy it there."
-        )
+        raise InputError(f"{url} is an address, but evenhand writes only local files: write one, then copy it there.")
     raise InputError(f"{url} is an address, but a local file is needed: download it first.")
 
 

@@ -787,7 +787,7 @@ def test_frames_whose_columns_have_numbers_for_names_are_read():
 
 def test_unknown_groups_at_predict_are_to_be_dropped():
     fair = fair_classifier(sensitive_at_predict=True).fit(X, Y, sensitive_features=GROUP)
-    with pytest.raises(InputError, match=r"missing in 1 rows .*: drop them, for") as error:
+    with pytest.raises(InputError, match=r"missing in 1 rows .*: drop them, because") as error:
         fair.predict(X, sensitive_features=[None, *GROUP[1:]])
     assert "ignore" not in str(error.value)
 

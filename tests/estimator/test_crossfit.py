@@ -229,5 +229,5 @@ def test_weights_reach_models_inside_a_pipeline_and_a_model_without_weights_is_n
     pipeline = make_pipeline(StandardScaler(), LogisticRegression())
     assert crossfit.weight_params(pipeline, weight) == {"logisticregression__sample_weight": weight}
     assert crossfit.weight_params(LogisticRegression(), None) == {}
-    with pytest.warns(eh.EvenhandWarning, match=r"Memory.fit takes no sample_weight"):
+    with pytest.warns(eh.EvenhandWarning, match=r"Memory.fit does not accept sample_weight"):
         assert crossfit.weight_params(Memory(), weight) == {}

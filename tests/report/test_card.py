@@ -104,7 +104,7 @@ def test_promises_frozen_models_and_few_rows_are_told(data):
 
 def test_rows_with_other_attributes_or_groups_than_the_classifiers_are_refused(fair, data):
     new = data[1]
-    with pytest.raises(InputError, match=r"about the attribute 'sex', and sensitive_features has \['group'\]"):
+    with pytest.raises(InputError, match=r"about the attribute 'sex', but sensitive_features has \['group'\]"):
         model_card(fair, new.X, new.y, new.group)
     renamed = {"sex": np.where(new.group == new.group[0], "M", "F")}
     with pytest.raises(InputError, match=r"has the group 'F', which the rule does not have: its groups are"):

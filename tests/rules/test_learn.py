@@ -326,9 +326,7 @@ def test_a_rule_that_decides_worse_than_the_search_thought_is_not_called_optimal
     assert (learned.utility, learned.upper_bound, learned.status) == (best.utility, best.utility, "optimal")
 
 
-@pytest.mark.parametrize(
-    ("visits", "message"), [(200_000_000, "at any tolerance"), (1, "none was found for larger")]
-)
+@pytest.mark.parametrize(("visits", "message"), [(200_000_000, "at any tolerance"), (1, "none was found for larger")])
 def test_that_no_tolerance_helps_is_said_only_where_it_is_proven(monkeypatch, visits, message):
     monkeypatch.setattr("evenhand.search.closest.VISITS_A_ROUND", visits)
     y, a, p, joint = draw(13, 100)

@@ -355,9 +355,11 @@ def key_kind_of(rule: Rule | Mixture, key: str | None, kinds: Mapping[str, str])
 
 
 def check_key(rule: Rule | Mixture, key: str | None) -> None:
-    """Raise where a column of keys is named for a rule that draws no lots, or by something that is no name."""
+    """Raise if a column of keys is given for a rule that is not randomized, or if it is not a name."""
     if key is not None and not isinstance(rule, Mixture):
-        raise InputError("This rule is not randomized: leave key out. learn_rule(..., randomize=True) makes one that does.")
+        raise InputError(
+            "This rule is not randomized: leave key out. learn_rule(..., randomize=True) returns one that is."
+        )
     if key is not None:
         check_text(key, "key", "the name of a column")
 

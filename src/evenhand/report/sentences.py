@@ -25,7 +25,7 @@ _IN_SHORT = {
     "demographic_parity": "equal shares of positive decisions",
     "equal_opportunity": "equal shares of positive decisions among people with a positive label",
     "predictive_equality": "equal shares of positive decisions among people with a negative label",
-    "equalized_odds": "equal shares of positive decisions, separately for each label,",
+    "equalized_odds": "equal shares of positive decisions for each label",
     "predictive_parity": "equal shares of positive labels among the selected people",
     "accuracy_parity": "equal shares of right decisions",
 }
@@ -101,7 +101,7 @@ def _required(summary: Mapping[str, Any], tolerance: float) -> str:
     names = summary["criteria"]
     wanted = _IN_SHORT[names[0]] if len(names) == 1 and names[0] in _IN_SHORT else listed([words(n) for n in names])
     groups = " and by ".join(summary["attributes"])
-    return f"{wanted[0].upper()}{wanted[1:]} by {groups}, to within {tolerance_text(tolerance)} in 100."
+    return f"{wanted[0].upper()}{wanted[1:]} by {groups}, within {tolerance_text(tolerance)} in 100."
 
 
 def _changes(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
@@ -133,7 +133,8 @@ def _changes(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
             parts.append(f"{whom}{old:,} {get}.")
             continue
         new = thousand(step["groups"][place][rate]["value"])
-        parts.append(f"{whom}{new:,} {get}, {difference(new - old)} than with the model alone.")
+        alone = "" if parts else " than with the model alone"
+        parts.append(f"{whom}{new:,} {get}, {difference(new - old)}{alone}.")
     return f"{' '.join(parts)}{some}"
 
 
@@ -145,10 +146,7 @@ def _costs(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
     if step is None:
         return f"Of 1,000 decisions, {old:,} are right."
     new, changed = thousand(step["accuracy"]["value"]), thousand(step["flipped"] / summary["rows"])
-    return (
-        f"Of 1,000 decisions, {changed:,} are changed and {new:,} are right,"
-        f" {difference(new - old)} than with the model alone."
-    )
+    return f"Of 1,000 decisions, {changed:,} change, and {new:,} are right, {difference(new - old)} than before."
 
 
 def _sure(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
