@@ -115,7 +115,7 @@ def test_standard_input_that_is_no_table_gets_a_remedy(content, terminal, messag
 def test_standard_input_is_not_two_tables(place, monkeypatch, capsys):
     pipe(monkeypatch, (place / "t.csv").read_bytes())
     assert main(["fit", "-", *FIT, "-o", "rule.json", "--test", "-"]) == 2
-    assert "one table, not two" in capsys.readouterr().err
+    assert "only be one table" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_fit_saves_the_whole_classifier_with_report_and_card(place, trained):
     card = (place / "card.md").read_text(encoding="utf-8")
     assert "Held-out rows, with 95% intervals" in card
     assert "evenhand fit train.parquet" in card
-    assert "treat it as data" in trained.stdout
+    assert "treat it as personal data" in trained.stdout
 
 
 @pytest.mark.parametrize(("source", "target"), [("new.parquet", "out.parquet"), ("new.csv", "out.csv")])
@@ -112,7 +112,7 @@ def answer(arguments, capsys):
     code = main([str(argument) for argument in arguments])
     shown = capsys.readouterr()
     assert "Traceback" not in shown.err
-    assert "mistake in evenhand" not in shown.err
+    assert "bug in evenhand" not in shown.err
     return code, shown.err
 
 
@@ -129,7 +129,7 @@ def test_apply_answers_mistakes_in_one_sentence(place, trained, capsys, tmp_path
     text = table.set_column(1, "colour", pa.array(range(table.num_rows)))
     pq.write_table(text, tmp_path / "text.parquet")
     code, said = answer(["apply", fair, tmp_path / "text.parquet", "-o", out], capsys)
-    assert (code, "'colour' must hold text, as it did in training" in said) == (2, True)
+    assert (code, "'colour' must contain text, as in training" in said) == (2, True)
     (tmp_path / "bad.csv").write_text("size,colour,rooms\n0.5,red,NA\nlarge,red,1\n")
     code, said = answer(["apply", fair, tmp_path / "bad.csv", "-o", tmp_path / "out.csv"], capsys)
     assert (code, "'size' must contain numbers" in said) == (2, True)

@@ -53,7 +53,7 @@ def test_bounds_are_drawn_in_by_default(files, capsys):
 def test_a_model_that_is_fair_enough_is_left_alone_and_the_sentence_says_so(files, capsys):
     assert fit(files, "--tolerance", "0.5", "--test", str(files / "same.parquet")) == PASS
     said = capsys.readouterr().out
-    assert "is left alone: the rule changes no decision" in said
+    assert "is left unchanged: the rule changes no decision" in said
     assert "0 decisions changed" in said
 
 

@@ -36,7 +36,7 @@ def test_a_criterion_is_written_with_its_strata():
         attribute="sex", tolerance=0.02, within="marital status", thin=30
     )
     assert parse("selection_ratio:0.8 within job") == eh.SelectionRatio(0.8, within="job")
-    with pytest.raises(eh.InputError, match="within is for criteria that compare groups"):
+    with pytest.raises(eh.InputError, match="within needs a criterion that compares groups"):
         parse("budget:0.2 within job")
 
 

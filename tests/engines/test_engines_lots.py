@@ -124,7 +124,7 @@ def test_fit_writes_a_mixture_and_says_so(files, mixture, capsys):
     single = files / "single.json"
     strict = ["--criterion", "eo", "--tolerance", "0.01", "--safety", "0"]
     assert main(["fit", str(files / "rows.parquet"), *NAMES, *SCORES, *strict, "-o", str(single)]) == 0
-    assert "Determinism costs" in capsys.readouterr().out
+    assert "the cost of determinism" in capsys.readouterr().out
     assert json.loads(single.read_text())["learned_from"]["determinism"]["cost"] >= 0.0
 
 
