@@ -120,7 +120,7 @@ def test_fit_writes_a_mixture_and_says_so(files, mixture, capsys):
     assert read.weights == mixture.weights
     assert read.learned_from["columns"]["score"] == "p"
     assert "It is randomized between" in (files / "card.md").read_text()
-    assert "depend on their lot" in (files / "report.html").read_text()
+    assert "depend on a random draw" in (files / "report.html").read_text()
     single = files / "single.json"
     strict = ["--criterion", "eo", "--tolerance", "0.01", "--safety", "0"]
     assert main(["fit", str(files / "rows.parquet"), *NAMES, *SCORES, *strict, "-o", str(single)]) == 0

@@ -70,7 +70,7 @@ class Learned:
         step = summary["steps"][summary["chosen"]]
         if step["mixture"] is not None:
             out.say(
-                f"\nIt is randomized between {len(step['mixture']['rules'])} rules; {step['mixture']['by_lot']:,} of these"
+                f"\nThere are {len(step['mixture']['rules'])} randomized rules; {step['mixture']['by_lot']:,} of these"
                 " rows depend on a random draw, here by the scores. Pass `apply` a --key to draw by person."
             )
         if step["determinism"] is not None:

@@ -1,7 +1,7 @@
 """Algorithm 3 (EO, equiangular directions): one exact sweep along each of n rays from z = 0.
 
 Deviations from the paper's pseudo-code: candidates lie strictly between the observed scores; rows with equal
-scores turn together; beyond K = 2, where no equiangular set exists, the directions are drawn at random.
+scores change together; beyond K = 2, where no equiangular set exists, the directions are drawn at random.
 """
 
 from __future__ import annotations
