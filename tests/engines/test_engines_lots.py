@@ -95,7 +95,7 @@ def test_a_key_that_cannot_be_one_is_refused(engine, mixture, table):
 def test_duckdb_says_which_rows_have_no_key(mixture, table):
     bad = table.slice(0, 3).append_column("gone", pa.array([1, None, 3]))
     made = duckdb.apply(mixture, bad, p_y="p", p_group=JOINT, key="gone")
-    with duckdb.plain_errors(), pytest.raises(Exception, match="no key to draw its lot by"):
+    with duckdb.plain_errors(), pytest.raises(Exception, match="no valid key for its random draw"):
         made.fetchall()
     with pytest.raises(eh.InputError, match="key must have a whole number or a text in each row"):
         arrow.apply(mixture, bad, p_y="p", p_group=JOINT, key="gone").read_all()

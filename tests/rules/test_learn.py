@@ -383,7 +383,7 @@ def test_a_plug_in_program_without_a_solution_says_nothing_about_the_labels():
         ({"search": eh.Certified}, "Unknown search"),
         ({"evidence": "hearsay"}, "evidence must be"),
         ({"sample_weight": [1, 2]}, "sample_weight must have shape"),
-        ({"sample_weight": [-1, 1, 1, 1, 1, 1]}, "at least 0"),
+        ({"sample_weight": [-1, 1, 1, 1, 1, 1]}, "not negative"),
         ({"sample_weight": [0] * 6}, "zero for every row"),
         ({"groups": ["a", "c"]}, "unknown group 'b'"),
         ({"groups": ["a", "a", "b"]}, "repeats a value"),

@@ -72,7 +72,7 @@ class Arrangement:
         return point
 
     def offer(self, incumbent: Incumbent, point: FloatArray) -> None:
-        """Keep a point for every step that it improves and whose bounds it meets, if it is a rule and off every plane."""
+        """Keep a point for every step that it improves and whose bounds it meets, if it is a rule off every plane."""
         k = self.dimension
         terms = self.planes[:, : k + 1] * point
         level = terms.sum(axis=1)
@@ -138,5 +138,5 @@ def _bundles_of(planes: FloatArray, n_coordinates: int) -> Bundles:
 
 
 def _scale(contrast: FloatArray) -> float:
-    """Return a typical size of a contrast as a power of two: scaling is then exact, and copies of rows have no effect."""
+    """Return a typical size of a contrast as a power of two, so that scaling is exact and copies have no effect."""
     return float(2.0 ** np.round(np.log2(typical_size(contrast))))

@@ -80,7 +80,10 @@ class Certified:
     max_visits : int or None, default=None
         Stop after this number of row visits, about ten nanoseconds each.
     max_seconds : float or None or "auto", default="auto"
-        "auto" allows a fixed amount of work, unless it is given in nodes or visits: 5 to 15 seconds if all of it is spent. The same call gives the same answer on a busy and on an idle machine. A number allows the work of that many seconds, and also stops by the clock; ``solution.stopped`` is then "time". ``None`` sets no limit.
+        "auto" allows a fixed amount of work, unless it is given in nodes or visits: 5 to 15 seconds if all of
+        it is spent. The same call gives the same answer on a busy and on an idle machine. A number allows the
+        work of that many seconds, and also stops by the clock; ``solution.stopped`` is then "time". ``None``
+        sets no limit.
     n_jobs : int or None, default=None
         Threads for K > 2; ``None`` uses one for each core. The result does not depend on it.
 

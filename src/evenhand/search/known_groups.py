@@ -138,7 +138,7 @@ def _by_angle(planes: FloatArray, pair: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _rates_of(effects: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return columns of which all effects are multiples, and the factors: a group's few rates are in many constraints."""
+    """Return columns of which all effects are multiples, and the factors: a few rates are in many constraints."""
     rates: list[FloatArray] = []
     factors = np.zeros((effects.shape[1], effects.shape[1]))
     for c in np.flatnonzero(effects.any(axis=0)):
