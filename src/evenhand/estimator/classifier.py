@@ -271,7 +271,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
             The features. X is only indexed by rows, not converted.
         y : array of shape (n,)
             Labels, any two values.
-        sensitive_features : array, Series, frame or dict of columns
+        sensitive_features : array, Series, frame or dict of columns, default=None
             Each row's group. Each column is one attribute. Rows of all arguments are matched by position; two pandas
             objects with different indexes are an error.
         sample_weight : array of shape (n,), default=None

@@ -160,6 +160,12 @@ class Event:
     kind : {"selection", "precision", "npv", "accuracy"}, default="selection"
         What is counted: positive decisions, positive labels among the positive decisions, negative labels among the
         negative decisions, or correct decisions.
+
+    Examples
+    --------
+    >>> from evenhand import Event
+    >>> str(Event(attribute="sex", group="F", label=1))
+    'sex=F, Y=1'
     """
 
     attribute: AttributeKey | None = None

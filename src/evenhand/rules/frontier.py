@@ -57,6 +57,14 @@ class Frontier(Displayed):
         The requested tolerances for which the search found no rule, but did not prove that there is none.
     library : str or None
         The caller's library of frames, for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> curve = eh.frontier(data.y, data.group, data.p_y, data.p_group, criterion="dp", tolerances=[0.02, 0.1])
+    >>> curve.rule_at(0.05).tolerance
+    0.02
     """
 
     points: tuple[FrontierPoint, ...]
@@ -163,10 +171,12 @@ def frontier(
 ) -> Frontier:
     """Return the best rule at each tolerance, all from one search.
 
-    The parameters are those of :func:`evenhand.learn_rule`.
-
     Parameters
     ----------
+    y, sensitive_features, p_y, p_group, criterion, search, evidence, safety, objective, sample_weight, costs
+        As in :func:`evenhand.learn_rule`.
+    pos_label, groups, priors, missing, strata, random_state
+        As in :func:`evenhand.learn_rule`.
     tolerances : sequence of float, default=None
         ``None`` uses 25 tolerances from 0 to the base classifier's own gap, closer together near 0.
 

@@ -136,7 +136,15 @@ class DemographicParity(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualOpportunity(_Parity):
-    """Equal true positive rates between groups (the paper's EOp, Eq. eop_def). See DemographicParity."""
+    """Equal true positive rates between groups (the paper's EOp, Eq. eop_def). See DemographicParity.
+
+    Examples
+    --------
+    >>> from evenhand import EqualOpportunity
+    >>> for bound in EqualOpportunity().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    rate(sex=F, Y=1) - rate(sex=M, Y=1)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (1,)
     needs_joint: ClassVar[bool] = True
@@ -144,7 +152,15 @@ class EqualOpportunity(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictiveEquality(_Parity):
-    """Equal false positive rates between groups. See DemographicParity for the parameters."""
+    """Equal false positive rates between groups. See DemographicParity for the parameters.
+
+    Examples
+    --------
+    >>> from evenhand import PredictiveEquality
+    >>> for bound in PredictiveEquality().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    rate(sex=F, Y=0) - rate(sex=M, Y=0)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (0,)
     needs_joint: ClassVar[bool] = True
@@ -152,7 +168,16 @@ class PredictiveEquality(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualizedOdds(_Parity):
-    """Equal true and false positive rates between groups (the paper's EO, Eq. eo_def). See DemographicParity."""
+    """Equal true and false positive rates between groups (the paper's EO, Eq. eo_def). See DemographicParity.
+
+    Examples
+    --------
+    >>> from evenhand import EqualizedOdds
+    >>> for bound in EqualizedOdds().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    rate(sex=F, Y=0) - rate(sex=M, Y=0)
+    rate(sex=F, Y=1) - rate(sex=M, Y=1)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (0, 1)
     needs_joint: ClassVar[bool] = True
@@ -160,7 +185,15 @@ class EqualizedOdds(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyParity(_Parity):
-    """The accuracies of any two groups differ by at most the tolerance. See DemographicParity."""
+    """The accuracies of any two groups differ by at most the tolerance. See DemographicParity.
+
+    Examples
+    --------
+    >>> from evenhand import AccuracyParity
+    >>> for bound in AccuracyParity().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    accuracy(sex=F) - accuracy(sex=M)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (None,)
     kind: ClassVar[Kind] = "accuracy"
@@ -222,6 +255,12 @@ class SelectionRatio(_Comparison):
     attribute, tolerance, within, thin
         As in DemographicParity; here the tolerance is how much ``rate_a - ratio * rate_b`` may fall below zero. Its
         default is 0.
+
+    Examples
+    --------
+    >>> from evenhand import SelectionRatio
+    >>> print(SelectionRatio(0.8).constraints({"sex": ("F", "M")})[0])
+    0 <= rate(sex=F) - 0.8 rate(sex=M)
     """
 
     ratio: float

@@ -107,6 +107,14 @@ class MaximumRate(_RateBound):
         Between 0 and 1.
     attribute, tolerance
         As in DemographicParity; here the tolerance is how far above the ceiling a rate may be. Its default is 0.
+
+    Examples
+    --------
+    >>> from evenhand import MaximumRate
+    >>> for bound in MaximumRate("fpr", 0.1).constraints({"sex": ("F", "M")}):
+    ...     print(bound)
+    rate(sex=F, Y=0) <= 0.1
+    rate(sex=M, Y=0) <= 0.1
     """
 
     side: ClassVar[Literal["floor", "ceiling"]] = "ceiling"
@@ -207,6 +215,12 @@ class SelectionBudget(Criterion):
         ``None`` bounds the share among everyone; an attribute bounds it in each of its groups.
     tolerance : float or None, default=None
         How far outside the bounds the share may be; the default is 0.
+
+    Examples
+    --------
+    >>> from evenhand import SelectionBudget
+    >>> print(SelectionBudget(upper=0.2).constraints({})[0])
+    rate(everyone) <= 0.2
     """
 
     lower: float = 0.0

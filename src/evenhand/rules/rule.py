@@ -78,7 +78,7 @@ class Rule(Displayed):
         P(e) for each event; within a stratum, the share of its rows.
     terms : tuple of Term
         The contrasts between events, each with its weight z.
-    classes : tuple
+    classes : tuple, default=(0, 1)
         The negative and the positive label.
     costs : tuple of float, default=(1, 1)
         The cost of a false positive and of a false negative.
@@ -153,7 +153,18 @@ class Rule(Displayed):
     ) -> Rule:
         """Create a rule by hand from a criterion, the groups, their priors and z, one number for each contrast.
 
-        ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute.
+        Parameters
+        ----------
+        criterion : str or Criterion
+            The criterion, which defines the contrasts.
+        groups : dict of sequences
+            The groups of each attribute.
+        priors : array, or dict of arrays by attribute
+            P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G).
+        z : sequence of float
+            One weight for each contrast.
+        classes, costs, tolerance
+            As in :class:`Rule`.
         """
         criterion = resolve(criterion)
         if criterion.strata:

@@ -26,6 +26,14 @@ class Directions:
     ----------
     n : int, default=360
         The number of directions. Two are enough for K = 1, and are exact there.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", search=eh.Directions(n=90))
+    >>> rule.solution_.status
+    'found'
     """
 
     n: int = 360

@@ -44,6 +44,14 @@ class Dual:
     """The rule that is optimal if the plug-in probabilities are the truth (Lemma 1).
 
     It does not use labels or groups, so on counted labels it may violate the tolerance: its status is "plug-in".
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", search="dual")
+    >>> rule.solution_.status
+    'plug-in'
     """
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:

@@ -40,6 +40,14 @@ class Lines:
     ----------
     m : int or None, default=None
         The number of rows whose lines are swept, drawn with the seed; ``None`` uses all of them, for K <= 2.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", search=eh.Lines(m=50))
+    >>> rule.solution_.status
+    'found'
     """
 
     m: int | None = None
