@@ -30,7 +30,7 @@ _STYLE = """\
 .evenhand th,.evenhand td{text-align:right;padding:.2em .8em .2em 0;border:0;\
 border-bottom:1px solid rgba(128,128,128,.35);background:transparent;color:inherit}
 .evenhand th{font-weight:600}
-.evenhand .name{text-align:left}
+.evenhand table tr .name{text-align:left}
 .evenhand b.tone{color:#fff;padding:.05em .6em;border-radius:.8em;font-weight:600}
 .evenhand .good{background:#1a6b3c}.evenhand .bad{background:#a8261c}.evenhand .open{background:#7a5200}"""
 

@@ -528,8 +528,8 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
             return diagram
         rule = self.rule_
         asked = f"{type(rule.criterion).__name__} to within {self.tolerance:g}, on {len(self.held_out_):,} rows"
-        result = "" if rule.solution is None else f" {rule.solution.sentence}"
-        return diagram + Description(f"Fair rule: {asked}.{result}").html()
+        result = [] if rule.solution is None else [rule.solution.sentence]
+        return diagram + Description(f"Fair rule: {asked}.", result).html()
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options)

@@ -84,7 +84,7 @@ def draw_frontier(curve: Frontier) -> Figure:
     alone = [{"gap": curve.base_gap, "utility": curve.base_utility, "name": "the model alone"}]
     base = alt.Chart(alt.InlineData(alone)).encode(x="gap:Q", y=alt.Y("utility:Q", scale=scale), tooltip=["name:N"])
     mark = base.mark_point(shape="diamond", size=90, filled=True, color="var(--bad)", opacity=1)
-    text = base.mark_text(align="right", dx=-8, dy=14, color="var(--soft)").encode(text="name:N")
+    text = base.mark_text(align="right", dx=-8, dy=-10, color="var(--soft)").encode(text="name:N")
     return Figure(line + mark + text, "The price of fairness")
 
 

@@ -153,18 +153,8 @@ class Rule(Displayed):
     ) -> Rule:
         """Create a rule by hand from a criterion, the groups, their priors and z, one number for each contrast.
 
-        Parameters
-        ----------
-        criterion : str or Criterion
-            The criterion, which defines the contrasts.
-        groups : dict of sequences
-            The groups of each attribute.
-        priors : array, or dict of arrays by attribute
-            P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G).
-        z : sequence of float
-            One weight for each contrast.
-        classes, costs, tolerance
-            As in :class:`Rule`.
+        ``groups`` has the groups of each attribute. ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G):
+        an array, or a dict by attribute. ``classes``, ``costs`` and ``tolerance`` are those of :class:`Rule`.
         """
         criterion = resolve(criterion)
         if criterion.strata:
