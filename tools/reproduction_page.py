@@ -3,7 +3,7 @@
     python tools/reproduction_page.py evenhand-experiments
 
 Each section of docs/reproduction.md that is named after an experiment has that experiment's tables in their order. They
-are replaced; the sentences around them are not, and have to be read again by a person.
+are replaced; the sentences around them are not, and a person has to check them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def tables(text: str) -> list[str]:
 
 
 def with_tables(section: str, found: list[str]) -> str:
-    """Return a section with other tables in the places of its own."""
+    """Return a section with its tables replaced."""
     left = iter(found)
     made = TABLE.sub(lambda old: next(left) + "\n" * (len(old.group()) - len(old.group().rstrip("\n"))), section)
     if rest := list(left):
@@ -41,7 +41,7 @@ def with_tables(section: str, found: list[str]) -> str:
 
 
 def main(directory: str) -> None:
-    """Copy everything that is there."""
+    """Copy all available results."""
     page = PAGE.read_text(encoding="utf-8")
     RESULTS.mkdir(parents=True, exist_ok=True)
     for name, section in sections(page).items():

@@ -1,4 +1,4 @@
-"""What an installed wheel must be able to do with its core dependencies and the extras that are named.
+"""A smoke test of an installed wheel, with its core dependencies and the named extras.
 
 python tools/smoke.py [EXTRA ...]
 """
