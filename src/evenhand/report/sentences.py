@@ -123,7 +123,7 @@ def _changes(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
     if some:
         ordered = sorted(places, key=lambda place: before[place][rate]["value"])
         places = [ordered[0], ordered[-1]]
-    parts = []
+    parts: list[str] = []
     for place in places:
         old = thousand(before[place][rate]["value"])
         whom = f"{before[place]['attribute']} {before[place]['group']}"

@@ -213,7 +213,7 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        # The weights stay where they are: a copy or a pickle loads them again from there.
+        # The weights stay in their file: a copy or a pickle loads them again from there.
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_loaded"}
 
@@ -227,7 +227,7 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _load_clip(name: str, prompts: list[str], local_files_only: bool, device: str) -> tuple[Any, Any, Tensor]:
     transformers = require("transformers", "CLIPZeroShot")
-    # Since version 5 the class that works without torchvision has a name of its own.
+    # Since version 5 the class that works without torchvision has another name.
     processor_class = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
     try:
         model = transformers.CLIPModel.from_pretrained(name, local_files_only=local_files_only)
