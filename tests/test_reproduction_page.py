@@ -36,6 +36,15 @@ def test_the_page_shows_what_was_measured(tool, name):
     assert "QUICK" not in committed
 
 
+def test_the_page_compares_both_settings_as_they_were_measured(tool):
+    section = tool.sections(tool.PAGE.read_text(encoding="utf-8"))[tool.BOTH_SETTINGS]
+    assert tool.tables(section) == [tool.both_settings()]
+    for source in tool.AUTHORS.glob("*.md"):
+        committed = source.read_text(encoding="utf-8")
+        assert f"evenhand {eh.__version__}" in committed
+        assert "--settings authors" in committed
+
+
 def test_settings_were_chosen_on_other_seeds_than_those_of_the_tables(tool):
     """The learning rate, the stopping rule and Z17's bounds were chosen on the seeds 0 to 4."""
     for name in RUN_HERE:
