@@ -477,10 +477,10 @@ def test_the_same_input_gives_the_same_bytes_and_no_warning():
         ({"threshold": 2}, "threshold must be between 0 and 1"),
         ({"criterion": "fairness"}, "Unknown criterion 'fairness'"),
         ({"y": None, "criterion": "eo"}, "y is None: pass the labels"),
-        ({"criterion": DemographicParity(attribute="race")}, "speaks of the attribute 'race'"),
+        ({"criterion": DemographicParity(attribute="race")}, "names the attribute 'race'"),
         (
             {"criterion": DemographicParity(attribute=Intersection("group", "race"))},
-            "speaks of the attribute 'race'",
+            "names the attribute 'race'",
         ),
         ({"missing": "drop"}, "missing must be"),
         ({"sample_weight": [1, 1, 1]}, "sample_weight must have shape"),

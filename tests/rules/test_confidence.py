@@ -543,7 +543,7 @@ def test_fits_with_one_seed_are_equal_and_frozen_models_work():
 def test_another_tolerance_is_tested_anew_and_said_to_be_a_second_look():
     X, y, group = rows(6000)
     model = fair().fit(X, y, sensitive_features=group)
-    with pytest.warns(eh.EvenhandWarning, match="tested on the reserved rows of the first"):
+    with pytest.warns(eh.EvenhandWarning, match="tested on the same reserved rows as the first"):
         looser = model.with_tolerance(0.25)
     assert looser.rule_.tolerance == 0.25
     assert looser.rule_.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.25

@@ -14,7 +14,7 @@ MARGIN = 1e-9
 
 @njit(cache=True, nogil=True)
 def _count_one_word(words, mask, start, limit, table, used):
-    """Do what :func:`count_words` does for rows without weights whose scores fit in one word: nearly all data."""
+    """Do the same as :func:`count_words` for rows without weights whose scores fit in one word: nearly all data."""
     last = len(table) - 1
     for i in range(start, len(words)):
         key = words[i, 0] & mask
@@ -36,9 +36,9 @@ def _count_one_word(words, mask, start, limit, table, used):
 def count_words(words, masks, payload, rows, start, limit, table, sums, used):
     """Add rows to a hash table of (words & masks); return where it stopped and how many cells there are.
 
-    A slot of ``table`` (slots, 1 + W) is the number of rows, 0 where it is free, and the masked words; ``sums``
-    (slots, V) has what ``payload`` (n, V) adds up to. An empty ``rows`` stands for ones. The loop stops before the
-    row that would make more than ``limit`` cells.
+    A slot of ``table`` (slots, 1 + W) is the number of rows, 0 if it is free, and the masked words; ``sums`` (slots, V)
+    has the sums of ``payload`` (n, V). An empty ``rows`` stands for ones. The loop stops before the row that would make
+    more than ``limit`` cells.
     """
     width = words.shape[1]
     columns = payload.shape[1]
@@ -52,7 +52,7 @@ def count_words(words, masks, payload, rows, start, limit, table, sums, used):
         for j in range(width):
             key[j] = words[i, j] & masks[j]
             mixed = (mixed ^ np.uint64(key[j])) * _MIX
-            # A product's low bits know nothing of the factors' high bits: fold them back.
+            # A product's low bits do not depend on the factors' high bits: fold them back.
             mixed ^= mixed >> _HALF
         slot = np.int64((mixed * _MIX) >> _HALF) & last
         while table[slot, 0] != 0:
@@ -78,7 +78,7 @@ def count_words(words, masks, payload, rows, start, limit, table, sums, used):
 
 @njit(cache=True, nogil=True)
 def add_dense(words, weights, counts):
-    """Add one, or its weight where there are weights, to the place that each word names."""
+    """Add one, or its weight if there are weights, at the index of each word."""
     if len(weights) == 0:
         for i in range(len(words)):
             counts[words[i]] += 1
@@ -140,7 +140,7 @@ def most_in_box(above, positive, edges, units, box, fuzz, ordered, scales):
             low *= box[4] if low > 0.0 else box[5]
         if high != 0.0:
             high *= box[5] if high > 0.0 else box[4]
-        # The margins make up for the rounding of a product.
+        # The margins compensate for the rounding of a product.
         low, high = low - MARGIN * abs(low), high + MARGIN * abs(high)
         first, last = distance_bin(low, finest, a_octave, half), distance_bin(high, finest, a_octave, half)
         if not ordered:
@@ -152,7 +152,7 @@ def most_in_box(above, positive, edges, units, box, fuzz, ordered, scales):
             start -= 1
         stop = first + 1
         for b in range(first, last + 1):
-            # The threshold is in bin b: what is farther from the bin than the fuzz is sure.
+            # The threshold is in bin b: rows farther from the bin than the fuzz are certain.
             while start < b and edges[start + 1] <= edges[b] - fuzz:
                 start += 1
             stop = max(stop, b + 1)

@@ -20,13 +20,13 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 def check_level(level: int, max_cells: int) -> None:
-    """Raise :class:`InputError` where a level or a limit of cells is not one."""
+    """Raise :class:`InputError` if a level or a limit of cells is invalid."""
     check_whole(level, "level", at_least=COARSEST, at_most=FINEST)
     check_whole(max_cells, "max_cells", at_least=16)
 
 
 class Masked(Protocol):
-    """What a counter has to know of the words: how many there are, and what is kept of each at a level."""
+    """What a counter needs to know about the words: how many there are, and which bits are kept at a level."""
 
     @property
     def width(self) -> int:
@@ -34,12 +34,12 @@ class Masked(Protocol):
         ...
 
     def masks(self, level: int) -> Words:
-        """Return what is kept of each word at a level."""
+        """Return the bits of each word that are kept at a level."""
         ...
 
 
 def counter_of(tally: Tally, weighted: bool, level: int, max_cells: int) -> Counter | DenseCounter:
-    """Return an empty counter for a tally: its words are places in an array where it says how many there are."""
+    """Return an empty counter for a tally; if it has a known number of words, they are array indices."""
     slots: int | None = getattr(tally, "slots", None)
     if slots is not None:
         return DenseCounter(slots, weighted)
@@ -47,7 +47,7 @@ def counter_of(tally: Tally, weighted: bool, level: int, max_cells: int) -> Coun
 
 
 class DenseCounter:
-    """The weights of words that are places in an array: as fast as can be where most of them occur."""
+    """The weights of words that are array indices: the fastest form if most of them occur."""
 
     def __init__(self, slots: int, weighted: bool) -> None:
         self.weighted, self.level = weighted, FINEST
@@ -60,14 +60,14 @@ class DenseCounter:
         _kernels.add_dense(np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(weights), self.counts)
 
     def cells(self) -> tuple[Words, FloatArray, Words]:
-        """Return the places, the sums and the counts; all are about weights where there are any."""
+        """Return the indices, the sums and the counts, weighted if there are weights."""
         places = np.flatnonzero(self.counts).astype(np.int64)
         found = self.counts[places]
         return places[:, None], found.astype(np.float64)[:, None], found.astype(np.int64)
 
 
 class Counter:
-    """A table of words with their counts and sums; it coarsens itself where it would have too many cells."""
+    """A table of words with their counts and sums; it coarsens itself if it would have too many cells."""
 
     def __init__(self, tally: Masked, columns: int, *, level: int = FINEST, max_cells: int = MAX_CELLS) -> None:
         check_level(level, max_cells)
@@ -81,7 +81,7 @@ class Counter:
         self._used = 0
 
     def add(self, words: Words, payload: FloatArray, rows: Words = _NO_ROWS) -> None:
-        """Count some rows: their words (n, W), what is to be summed (n, V), and how many rows each stands for."""
+        """Count some rows: their words (n, W), the values to sum (n, V), and how many rows each stands for."""
         words, payload = np.ascontiguousarray(words), np.ascontiguousarray(payload)
         done = 0
         while done < len(words):
@@ -93,7 +93,7 @@ class Counter:
             if done < len(words):
                 self._make_room()
         if len(self._table) > max(_SMALLEST_TABLE, 8 * self._used):
-            # A table that fits its cells stays in the processor's cache.
+            # A table of this size stays in the processor's cache.
             self._rebuild(max(_SMALLEST_TABLE, 1 << (2 * self._used).bit_length()))
 
     def _make_room(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows by how far from a centre they turn: what is constant inside a square of z, and which rows are not.
+"""Rows by their distance from a centre: which are constant inside a square of z, and which are not.
 
 In units of typical contrasts, with the size of a row's contrasts being the sum of all of them, the rows that are open
 in a cube around a centre are those whose distance |m - z . g| / size is below the cube's radius. In the plane the
@@ -35,16 +35,16 @@ SCALES = (FINEST_DISTANCE, A_OCTAVE, HALF)
 
 @dataclass(frozen=True)
 class Grid:
-    """How lines are told apart: so many directions, and bins of distance that are fine near the centre.
+    """How lines are distinguished: a number of directions, and bins of distance that are fine near the centre.
 
-    ``never`` and ``delicate`` are the places of rows without a line, and of rows whose line hangs on rounding.
+    ``never`` and ``delicate`` are the places of rows without a line, and of rows whose line depends on rounding.
     """
 
     directions: int
 
     @classmethod
     def of(cls, n_rows: int) -> Grid:
-        """Return the grid for some rows: many directions cost noise, as each has its own threshold; few cost fuzz."""
+        """Return the grid for some rows: many directions add noise, as each has its own threshold; few add fuzz."""
         wanted = 2 ** round(np.log2(np.sqrt(n_rows) / 2.0))
         return cls(int(np.clip(wanted, FEWEST_DIRECTIONS, MOST_DIRECTIONS)))
 
@@ -60,7 +60,7 @@ class Grid:
 
     @property
     def delicate(self) -> int:
-        """The place of rows whose line hangs on rounding."""
+        """The place of rows whose line depends on rounding."""
         return self.places + 2
 
     @property
@@ -185,7 +185,7 @@ class InSquare:
     loose: bool = True
 
     def where(self, dialect: str) -> str:
-        """Return the SQL condition; a quick one that leaves a little more, where :meth:`keep` looks at it again."""
+        """Return the SQL condition, or a quick one that leaves a few more, which :meth:`keep` removes."""
         place = self.tally.place(dialect)
         if dialect == "duckdb":
             return f"{self.tally.nearness(dialect)} <= {1.001 * float(EDGES[HALF + self.bins])!r}"
@@ -215,7 +215,7 @@ EDGES = _edges()
 
 
 class LineCounts:
-    """The weight of each direction and distance, by what a unit of weight adds, and what they say about boxes of z."""
+    """The weight of each direction and distance, by the effect of a unit of weight, and bounds on boxes of z."""
 
     def __init__(self, tally: Lines, words: Words, weight: FloatArray) -> None:
         ground, grid = tally.ground, tally.grid
@@ -249,7 +249,7 @@ class LineCounts:
         return above, positive, float(np.maximum(self.loose @ price, 0.0).sum())
 
     def sums_at(self, place: FloatArray) -> FloatArray:
-        """Return about what the rule at a distance from the centre adds up to: utility and values."""
+        """Return approximately the sums of the rule at a distance from the centre: utility and values."""
         threshold = self.grid.units @ place
         bins = np.searchsorted(EDGES, threshold).clip(0, BINS)
         on = np.array([part[np.arange(self.grid.directions), bins].sum() for part in self.above])
@@ -267,7 +267,7 @@ class LineCounts:
         return unsure
 
     def check(self, raw: RawRows, bins: int) -> None:
-        """Raise :class:`InputError` where the rows brought back are not those that were counted."""
+        """Raise :class:`InputError` if the fetched rows are not those that were counted."""
         check_weight(raw, self.open_rows(bins) + self.delicate)
 
     def open_rows(self, bins: int) -> float:
@@ -288,7 +288,7 @@ def _from_each_on(weight: FloatArray) -> FloatArray:
 
 
 def problems_inside(tally: Lines, counts: LineCounts, raw: RawRows, bins: int) -> tuple[Problem, Problem]:
-    """Return the problem that is right inside the square, and the same one with the square's centre as its origin."""
+    """Return the problem that is exact inside the square, and the same one with the square's centre as its origin."""
     ground = tally.ground
     margin, contrasts, table = ground.arrays(raw)
     constant = counts.sure(bins)

@@ -1,4 +1,4 @@
-"""K = 2: the certified optimum of rows that do not fit in memory, by a square of z that holds everything good.
+"""K = 2: the certified optimum of rows that do not fit in memory, in a square of z that contains all good rules.
 
 A row is a line in the plane of z, which has two parameters: its direction, that of the row's contrasts, and its signed
 distance from a centre. So after labels and groups are counted (:mod:`ground`) and a sample has given a centre,
@@ -7,8 +7,8 @@ distance from a centre. So after labels and groups are counted (:mod:`ground`) a
 2. rings of z around the centre, from infinity inwards, are excluded while the counts prove that no rule in them meets
    the bounds and is better than one that is known: in a box of z the rows of one direction turn at one threshold, up to
    a *fuzz* that is the width of the direction's bin times the box's distance from the centre;
-3. one pass brings back the rows whose lines cut the square that is left; the others are constant in it, and their sums
-   are known from the counts. The branch and bound of :mod:`evenhand.search.certified` solves the square.
+3. one pass fetches the rows whose lines cut the remaining square; the others are constant in it, and their sums
+are known from the counts. The branch and bound of :mod:`evenhand.search.certified` solves the square.
 
 Contrasts are measured in units of their typical size, and the size of a row's contrasts is the sum of both: then the
 rows that are open in a square are those whose distance is below the square's radius.
@@ -43,7 +43,7 @@ MOST_CENTRES = 4
 
 
 class _Exclusion:
-    """Proofs that boxes of z hold nothing that meets the bounds and is better than a threshold."""
+    """Proofs that boxes of z contain nothing that meets the bounds and is better than a threshold."""
 
     def __init__(self, histogram: LineCounts, multipliers: FloatArray, threshold: float) -> None:
         self.histogram, self.threshold = histogram, threshold
@@ -62,7 +62,7 @@ class _Exclusion:
         self.boxes = 0
 
     def _add(self, price: FloatArray, needed: float) -> None:
-        """Add a test: a rule is of interest only if its sums, at these prices, reach what is needed."""
+        """Add a test: a rule is of interest only if its sums, at these prices, reach a minimum."""
         above, positive, loose = self.histogram.prices(price)
         constant = float(self.histogram.constant @ price) + loose
         # Single precision is off by no more than this, summed over all directions.
@@ -70,7 +70,7 @@ class _Exclusion:
         self.tests.append((above, positive, needed - constant - slack))
 
     def excluded(self, box: FloatArray) -> bool:
-        """Tell whether a box (c1, c2, r1, r2, nearest, farthest) holds nothing of interest."""
+        """Return whether a box (c1, c2, r1, r2, nearest, farthest) contains nothing of interest."""
         self.boxes += 1
         near = box[4] == box[5] == 1.0
         # The margin is for rows that rounding put into the bin beside theirs.
@@ -82,7 +82,7 @@ class _Exclusion:
         )
 
     def radius(self) -> float:
-        """Return the radius of a square outside of which everything is excluded; infinite where there is none."""
+        """Return the radius of a square outside of which everything is excluded; infinite if there is none."""
         if not all(self._ring_excluded(part) for part in _far_parts()):
             return np.inf
         radius = FAR
@@ -91,7 +91,7 @@ class _Exclusion:
         return radius
 
     def _ring_excluded(self, box: FloatArray) -> bool:
-        """Tell whether a part of a ring is excluded, by parts where it is not at once."""
+        """Return whether a part of a ring is excluded, if necessary by its parts."""
         stack = [box]
         while stack:
             box = stack.pop()
@@ -157,7 +157,7 @@ def _ring_parts(inner: float, outer: float) -> Iterator[FloatArray]:
 
 
 def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale: FloatArray) -> Rule:
-    """Return the best rule of all rows, with its proof; the centre is a rule near it, in units of the scale."""
+    """Return the best rule for all rows, with its proof; the centre is a rule near it, in units of the scale."""
     grid = Grid.of(ground.n_rows)
     for _ in range(MOST_CENTRES):
         tally = Lines(ground, centre, scale, reader.weighted, grid)
@@ -167,7 +167,7 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
         multipliers = _multipliers(ground.problem, sums)
         threshold, best = _best_known(histogram, places, sums)
         if not np.isfinite(threshold):
-            # No rule is known: look again around the one nearest to the bounds.
+            # No rule is known: search again around the one closest to the bounds.
             excess = [ground.problem.excess(one[1:]) for one in sums]
             centre = centre + places[int(np.argmin(excess))]
             continue
@@ -189,14 +189,14 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
 def _solve(
     tally: Lines, histogram: LineCounts, reader: Reader, multipliers: FloatArray, threshold: float
 ) -> Rule | None:
-    """Return the best rule, or None where the square that is left is too large, or rounding made up the threshold."""
+    """Return the best rule, or None if the remaining square is too large, or if the threshold was due to rounding."""
     ground = tally.ground
     solver = ground.options.solver
     assert isinstance(solver, Certified)
     radius = _Exclusion(histogram, multipliers, threshold + solver.gap).radius()
     if not radius <= FAR:
         return None
-    # One bin more than the square: what rounding puts beyond an edge is then still brought back.
+    # One more bin than the square, so that rows that rounding puts beyond an edge are also fetched.
     bins = int(np.searchsorted(EDGES, radius)) - HALF + 1
     if histogram.open_rows(bins) > 4.0 * reader.most * max(1.0, histogram.open_rows(HALF) / ground.n_rows):
         return None
@@ -221,7 +221,7 @@ def _solve(
 
 
 def _settled(whole: Problem, claimed: Best, tally: Lines, radius: float) -> Best:
-    """Return a claim as the rule that it is, counted on its own decisions, and inside the square."""
+    """Return a claim as a rule, counted on its own decisions, and inside the square."""
     best = Best.none(whole)
     if np.isfinite(claimed.utility[0]):
         z = (tally.centre + claimed.z[0]) / tally.scale
@@ -265,7 +265,7 @@ def _multipliers(problem: Problem, sums: FloatArray) -> FloatArray:
 
 
 def _best_known(histogram: LineCounts, places: FloatArray, sums: FloatArray) -> tuple[float, FloatArray]:
-    """Return the utility that some rule surely has that surely meets the bounds, and where it is."""
+    """Return the utility of some rule that certainly meets the bounds, and where it is."""
     problem = histogram.ground.problem
     best, where = -np.inf, places[0]
     if histogram.ground.meets(histogram.ground.at_zero):

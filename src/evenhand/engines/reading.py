@@ -1,4 +1,4 @@
-"""Passes over a table, and what they brought back: what the exact searches ask of an engine."""
+"""Passes over a table and the rows that they fetch, for the exact searches."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Readable(Protocol):
     """The two passes of an engine."""
 
     def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
-        """Return the distinct words of the rows, their sums and counts, and the level they are quantised at."""
+        """Return the distinct words of the rows, their sums and counts, and the level of quantisation."""
         ...
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
-        """Return the rows of a choice; None where more than ``most`` are different.
+        """Return the selected rows; None if more than ``most`` are different.
 
-        ``ordered`` asks for the order of the table; otherwise they come sorted, and equal ones may be one.
+        ``ordered`` requests the order of the table; otherwise they are sorted, and equal ones may be merged.
         """
         ...
 
 
 class TooManyError(Exception):
-    """More rows would have to be brought back than there is room for."""
+    """More rows would have to be fetched than memory allows."""
 
 
 class Reader:
-    """A table, the columns that are used, and room for some rows of it. It counts what it does."""
+    """A table, the used columns, and a limit for its rows in memory. It counts passes and rows."""
 
     def __init__(self, source: Readable, columns: Columns, most: int) -> None:
         self.source, self.columns, self.most = source, columns, most
@@ -52,12 +52,12 @@ class Reader:
         return words, sums[:, 0] if self.weighted else rows.astype(np.float64)
 
     def rows(self, choice: Choice, most: int | None = None) -> RawRows | None:
-        """Return the rows of a choice, or None where they are too many."""
+        """Return the selected rows, or None if there are too many."""
         self.passes += 1
         found = self.source.rows(self.columns, choice, self.most if most is None else most, ordered=False)
         self.brought += 0 if found is None else len(found)
         return found
 
     def described(self) -> dict[str, Any]:
-        """Return what was done, as plain data."""
+        """Return the passes and fetched rows, as plain data."""
         return {"passes": self.passes, "rows_brought_back": self.brought}

@@ -205,7 +205,7 @@ def test_verify_says_nothing_where_all_is_well(directory):
 def test_image_that_vanished_is_an_error(directory):
     data = load_celeba(directory)
     (directory / "img_align_celeba" / NAMES[0]).unlink()
-    with pytest.raises(DataError, match="not there any more"):
+    with pytest.raises(DataError, match="no longer exists"):
         data.image(0)
 
 
