@@ -38,13 +38,14 @@ def main() -> None:
         p_y = cross_val_predict(model, data.X, data.y, cv=FOLDS, method="predict_proba")[:, 1]
         joint = cross_val_predict(model, data.X, cells("adult"), cv=FOLDS, method="predict_proba").reshape(-1, 2, 2)
     rows = []
+    given = (data.y, data.group, p_y, joint)
     for title, criterion, objective in SETTINGS:
-        started = time.process_time()
+        options = {"criterion": criterion, "tolerance": TOLERANCE, "objective": objective}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            rule = eh.learn_rule(
-                data.y, data.group, p_y, joint, criterion=criterion, tolerance=TOLERANCE, objective=objective
-            )
+            eh.learn_rule(*(array[:1000] for array in given), **options)  # compiles
+            started = time.process_time()
+            rule = eh.learn_rule(*given, **options)
         seconds, solution = time.process_time() - started, rule.solution_
         selected = np.mean(rule.decide(p_y, joint))
         value = (

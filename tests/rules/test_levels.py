@@ -243,7 +243,7 @@ def test_what_cannot_be_done_is_said(options, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: eh.MinimaxRate("accuracy"), "write MinimaxRate\\('error'\\)"),
+        (lambda: eh.MinimaxRate("accuracy"), "use MinimaxRate\\('error'\\)"),
         (lambda: eh.MinimaxRate("recall"), "supports the rates"),
         (lambda: eh.MinimaxRate(["error"]), "supports the rates"),
         (lambda: eh.audit(DATA.y, DATA.y, DATA.group, criterion=eh.MinimaxRate("error")), "name a ceiling"),
@@ -294,7 +294,7 @@ def test_a_classifier_takes_predictive_parity():
 
 @pytest.mark.parametrize("criterion", ["pp", eh.MinimaxRate("error"), eh.PredictiveParity() & eh.EqualizedOdds()])
 def test_a_rule_made_by_hand_needs_a_level(criterion):
-    with pytest.raises(eh.InputError, match="name it, as in MinimumRate"):
+    with pytest.raises(eh.InputError, match="give it, as in MinimumRate"):
         eh.Rule.from_criterion(criterion, groups={"sex": ("F", "M")}, priors=[[0.3, 0.2], [0.2, 0.3]], z=[0.1, 0.2])
 
 

@@ -154,15 +154,12 @@ class Rule(Displayed):
         """Create a rule by hand from a criterion, the groups, their priors and z, one number for each contrast.
 
         ``groups`` has the groups of each attribute. ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G):
-        an array, or a dict by attribute. ``classes``, ``costs`` and ``tolerance`` are those of :class:`Rule`. The
-        contrasts of PredictiveParity depend on a level that only a fit finds: give it, as in
-        ``MinimumRate("precision", 0.8)``.
+        an array, or a dict by attribute. ``classes``, ``costs`` and ``tolerance`` are those of :class:`Rule`.
         """
         criterion = resolve(criterion)
         if criterion.has_levels:
             raise InputError(
-                "The contrasts of this criterion depend on a level that only a fit finds: name it, as in"
-                " MinimumRate('precision', 0.8) for PredictiveParity or MaximumRate('error', 0.2) for MinimaxRate."
+                "Only a fit finds the level of this criterion: give it, as in MinimumRate('precision', 0.8)."
             )
         if criterion.strata:
             raise InputError(
