@@ -158,9 +158,7 @@ class Rule(Displayed):
         """
         criterion = resolve(criterion)
         if criterion.has_levels:
-            raise InputError(
-                "Only a fit finds the level of this criterion: give it, as in MinimumRate('precision', 0.8)."
-            )
+            raise InputError("Only a fit finds this criterion's level: give it, as in MinimumRate('precision', 0.8).")
         if criterion.strata:
             raise InputError(
                 "A rule with strata must be learnt; by hand, create one rule for each stratum, without within=."
