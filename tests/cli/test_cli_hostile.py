@@ -313,7 +313,7 @@ def test_a_label_column_without_labels_is_named(place, capsys):
 def test_explain_says_how_to_get_the_rule_of_a_classifier(place, capsys):
     (place / "m.skops").write_bytes(b"PK\x03\x04\xff")
     said = answer(["explain", "m.skops", "row.json"], capsys, codes=(2,))
-    assert "m.skops holds a classifier" in said
+    assert "m.skops contains a classifier" in said
     assert ".rule_.to_json()" in said
 
 

@@ -238,7 +238,7 @@ def test_what_cannot_be_done_is_said(options, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: eh.MinimaxRate("accuracy"), "write MinimaxRate\\('error'\\)"),
+        (lambda: eh.MinimaxRate("accuracy"), "use MinimaxRate\\('error'\\)"),
         (lambda: eh.MinimaxRate("recall"), "supports the rates"),
         (lambda: eh.MinimaxRate(["error"]), "supports the rates"),
         (lambda: eh.audit(DATA.y, DATA.y, DATA.group, criterion=eh.MinimaxRate("error")), "name a ceiling"),
