@@ -294,7 +294,7 @@ def test_missing_groups_are_answered_with_the_commands_own_option(place, capsys)
     write("t.parquet", sex=[None, *good()["sex"][1:]])
     for arguments in (["audit", "t.parquet", *AUDIT], ["fit", "t.parquet", *FIT]):
         said = answer(arguments, capsys, codes=(2,))
-        assert "say --ignore-missing" in said
+        assert "set --ignore-missing" in said
         assert "missing='ignore'" not in said
 
 
