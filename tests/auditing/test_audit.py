@@ -247,7 +247,7 @@ def test_an_empty_cell_leaves_the_verdict_open_and_says_how_to_begin():
     )
     assert dataclasses.astuple(verdict.shortage) == (None, "b", 1, 0, 385)
     assert "no rows" in str(found)
-    assert "the group b with a positive label has 0 rows; begin with 385" in str(found)
+    assert "the group b with a positive label has 0 rows; start with 385" in str(found)
 
 
 def test_an_empty_cell_under_a_bound_without_tolerance_is_named():

@@ -294,7 +294,7 @@ def test_missing_groups_are_answered_with_the_commands_own_option(place, capsys)
     write("t.parquet", sex=[None, *good()["sex"][1:]])
     for arguments in (["audit", "t.parquet", *AUDIT], ["fit", "t.parquet", *FIT]):
         said = answer(arguments, capsys, codes=(2,))
-        assert "say --ignore-missing" in said
+        assert "set --ignore-missing" in said
         assert "missing='ignore'" not in said
 
 
@@ -313,7 +313,7 @@ def test_a_label_column_without_labels_is_named(place, capsys):
 def test_explain_says_how_to_get_the_rule_of_a_classifier(place, capsys):
     (place / "m.skops").write_bytes(b"PK\x03\x04\xff")
     said = answer(["explain", "m.skops", "row.json"], capsys, codes=(2,))
-    assert "m.skops holds a classifier" in said
+    assert "m.skops contains a classifier" in said
     assert ".rule_.to_json()" in said
 
 

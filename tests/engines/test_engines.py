@@ -285,7 +285,7 @@ def test_rows_that_cannot_be_used_are_named(engine, rows, change, message):
         ({"p_group": ["f", "m"]}, "p_group must be a dict"),
         ({"sensitive_features": None, "y": "region"}, "y must have two values"),
         ({"pos_label": 7}, "y must have two values"),
-        ({"p_group": {1: "f", 2: None}}, "holds text values|unknown group"),
+        ({"p_group": {1: "f", 2: None}}, "has text values|unknown group"),
         ({"level": 13}, "level must be"),
         ({"max_cells": 1}, "max_cells must be"),
         ({"criterion": "eo"}, "needs p\\(Y,A"),

@@ -97,7 +97,7 @@ def test_promises_frozen_models_and_few_rows_are_told(data):
     assert "With confidence 0.9 every constraint holds in the population" in text
     assert "A false positive costs 1, a false negative 2." in text
     text = model_card(frozen)
-    assert "LogisticRegression, trained before" in text
+    assert "LogisticRegression, trained beforehand" in text
     assert "few rows" in text
     assert "rare" in text
 

@@ -426,7 +426,7 @@ def test_a_bound_with_a_tolerance_of_its_own_that_is_missed_has_no_certifiable_t
     assert found.factor > 1.0
     error = found.error(system, np.array([200, 200]), 200)
     assert "is at least 0.38" in str(error)
-    assert "0.5 is asked" in str(error)
+    assert "0.5 is requested" in str(error)
 
 
 def test_a_tolerance_of_zero_cannot_be_certified_by_any_number_of_rows():

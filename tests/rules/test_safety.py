@@ -116,7 +116,7 @@ def test_too_few_rows_are_named_with_their_number_and_what_would_do():
     assert (cell.rows, cell.rows_needed) == (105, 1100)
     text = thin_text([cell])
     assert "105 rows with sex=F, Y=1" in text
-    assert "standard error is 4.8 points, so 3 points cannot be assured; about 1,100 would do" in text
+    assert "standard error is 4.8 points, so 3 points cannot be ensured; about 1,100 are needed" in text
     # As many rows as it asks for are enough.
     assert not Safety(system, 1.0, safety.rates, np.array([1100.0, 1e7])).thin_cells(0.03)
 
