@@ -62,10 +62,19 @@ def test_a_new_or_absent_stratum_is_an_error_that_names_it(fair, rows):
         eh.FairClassifier(LogisticRegression(), criterion=eh.DemographicParity(within="work")).fit(
             X, rows[1], sensitive_features=rows[2]
         )
-    with pytest.raises(eh.InputError, match="confidence does not support within="):
-        eh.FairClassifier(model(), criterion=eh.DemographicParity(within="job"), confidence=0.9).fit(
-            rows[0], rows[1], sensitive_features=rows[2]
-        )
+
+
+def test_strata_are_certified_on_rows_that_no_model_saw(rows):
+    X, y, sex = rows
+    criterion = eh.DemographicParity(within="job")
+    promised = {"tolerance": 0.6, "confidence": 0.9, "cv": 2, "random_state": 0}
+    fair = eh.FairClassifier(model(), criterion=criterion, **promised).fit(X, y, sensitive_features={"sex": sex})
+    found = fair.rule_.learned_from["confidence"]
+    assert [entry["name"].count("job=") for entry in found["constraints"]] == [2, 2, 2]
+    assert max(entry["certified_upper"] for entry in found["constraints"]) <= 0.6
+    assert found["confidence_in_each_stratum"] == pytest.approx(1 - 0.1 / 3)
+    assert found["certifying_rows"] + len(fair.held_out_.p_y) == len(y)
+    assert "With confidence 0.9 every constraint holds" in model_card(fair)
 
 
 def test_thin_strata_are_found_once_on_all_rows_and_left_to_the_model(rows):
