@@ -267,7 +267,7 @@ def test_metrics_can_be_pickled(name):
         ([], [], [], {}, "y_pred is empty"),
         (["no", "yes"], ["no", "yes"], list("ab"), {}, "pos_label=1 is not in y_true"),
         (["no", "no"], ["no", "no"], list("ab"), {}, "pos_label=1 is not in y_true"),
-        ([1, 2], [0, 1], list("ab"), {"pos_label": 2}, r"y_pred has the values \[0, 1\], and y_true has"),
+        ([1, 2], [0, 1], list("ab"), {"pos_label": 2}, r"y_pred has the values \[0, 1\], but y_true has"),
         ([0, 1], [True, False], list("ab"), {"pos_label": 0}, "True may be the label 1"),
         ([0, 1], [0, 1], list("ab"), {"method": "pairwise"}, "method must be"),
         ([0, 1], [0, 1], list("ab"), {"agg": "max"}, "agg must be"),

@@ -163,6 +163,11 @@ def test_texts_have_lots_too():
 def test_weights_and_rules_must_fit():
     rule = eh.learn_rule(*ROWS, criterion="dp")
     other = eh.learn_rule(*ROWS, criterion="eo")
-    for rules, weights in (((), ()), ((rule,), (0.5,)), ((rule, rule), (0.5, 0.6)), ((rule, other), (0.5, 0.5))):
-        with pytest.raises(eh.InputError, match="mixture"):
+    for rules, weights, message in (
+        ((), (), "one or more rules"),
+        ((rule,), (0.5,), "sum to 1"),
+        ((rule, rule), (0.5, 0.6), "sum to 1"),
+        ((rule, other), (0.5, 0.5), "rules of a mixture must have the same"),
+    ):
+        with pytest.raises(eh.InputError, match=message):
             Mixture(rules, weights)
