@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,11 @@ class RawRows:
         """The number of rows of the data."""
         return int(self.rows.sum())
 
+    def take(self, index: NDArray[Any]) -> RawRows:
+        """Return some of the rows."""
+        frame = {name: column[index] for name, column in self.frame.items()}
+        return RawRows(self.schema, frame, self.rows[index], self.weighted)
+
     @property
     def weight(self) -> FloatArray:
         """The weights; the numbers of rows where no weights were given."""
@@ -129,9 +134,8 @@ class RawRows:
         return found
 
 
-def check_weight(raw: RawRows, counted: float) -> None:
+def check_weight(found: float, counted: float) -> None:
     """Raise :class:`InputError` where rows brought back do not weigh what they weighed when they were counted."""
-    found = float(raw.weight.sum())
     if abs(found - counted) > 1e-9 * max(counted, 1.0):
         raise InputError(
             f"The rows were not the same in two passes over the table (weight {counted:g}, then {found:g}): cache them,"

@@ -16,7 +16,7 @@ from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_c
 from evenhand.engines.gathering import Choice, Everything, RawRows
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, warn_if_coarse
-from evenhand.engines.reading import MOST_COUNTED, Counted, Reader
+from evenhand.engines.reading import MOST_COUNTED, Reader, count
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
 from evenhand.engines.schema import (
@@ -104,8 +104,8 @@ class Source(Protocol):
         """Return the number of rows; any number above ``most`` where there are more."""
         ...
 
-    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
-        """Return the distinct words of the rows, their sums and counts, and the level they are quantised at."""
+    def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
+        """Count the words of the rows, in one pass."""
         ...
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
@@ -204,7 +204,7 @@ def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, m
 
 def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cells: int) -> Aggregate:
     """Return what a tally of cells counts, after checking it."""
-    words, sums, rows, reached = source.count(columns, cells, level, max_cells)
+    words, sums, rows, reached = count(source, columns, cells, level, max_cells)
     _check_words(source, columns, cells, words, rows)
     weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
     if rows.size and not weight.sum() > 0.0:
@@ -293,7 +293,7 @@ def _learn_in_cells(source: Source, columns: Columns, options: Options, toleranc
         return dataclasses.replace(rule, learned_from={**rule.learned_from, "columns": columns.remember()})
 
     def recount(decisions: Decisions) -> Recount:
-        words, sums, rows, _ = source.count(columns, decisions, FINEST, MOST_COUNTED)
+        words, sums, rows, _ = count(source, columns, decisions)
         return decisions.recount(words, sums, rows)
 
     return learn_with_recount(found, columns, recount, options, tolerance)
