@@ -52,7 +52,7 @@ class Survey(NamedTuple):
     """Rows as lines in a square of z: level, contrasts, kind and weight of each (no weights: each is 1).
 
     ``prices`` has, for each test, what a unit of weight of each kind is worth. A rule is of interest if each test
-    reaches what is ``needed``; the first is about the utility, and what it needs is the best known utility plus
+    reaches what is ``needed``; the first ones are about the utility, and what they need is the best known one plus
     ``extra``. ``sure`` is the weight of each kind that is decided 1 throughout.
     """
 
@@ -63,7 +63,7 @@ class Survey(NamedTuple):
     prices: FloatArray
     needed: FloatArray
     utility: FloatArray
-    extra: float
+    extra: FloatArray
     sure: FloatArray
 
 
@@ -319,16 +319,17 @@ def look_at_half(survey, rows, box, sure, opened, middle, kept):
 
 @njit(cache=True, nogil=True)
 def bound_of(survey, known, sure, opened):
-    """Return the largest utility that a box may hold, up to its price, or -inf where it holds nothing of interest."""
-    bound = -np.inf
+    """Return the largest utility that a box may hold, or -inf where it holds nothing of interest."""
+    bound = np.inf
+    good = len(survey.extra)
     for t in range(survey.prices.shape[0]):
         most = 0.0
         for k in range(len(sure)):
             price = survey.prices[t, k]
             most += price * sure[k] + max(price * opened[k], 0.0)
-        if t == 0:
-            bound = most - survey.extra
-        if most < (known + survey.extra if t == 0 else survey.needed[t]):
+        if t < good:
+            bound = min(bound, most - survey.extra[t])
+        if most < (known + survey.extra[t] if t < good else survey.needed[t]):
             return -np.inf
     return bound
 
@@ -336,7 +337,7 @@ def bound_of(survey, known, sure, opened):
 @njit(cache=True, nogil=True)
 def utility_at(survey, on):
     """Return the utility of a rule that decides these weights 1, or -inf where it misses what is needed."""
-    for t in range(1, survey.prices.shape[0]):
+    for t in range(len(survey.extra), survey.prices.shape[0]):
         value = 0.0
         for k in range(len(on)):
             value += survey.prices[t, k] * on[k]

@@ -28,6 +28,7 @@ VISITS_A_ROW, VISITS_MORE = 200, 10_000_000
 MOST_LEFT, MOST_STACKED = 20_000, 1024
 MOST_PARTS = 16
 SLACK = 1e-11
+GOOD = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +115,13 @@ class Found:
 def tests_of(problem: Problem, multipliers: FloatArray, threshold: float) -> tuple[FloatArray, FloatArray]:
     """Return prices of utility and values, of shape (tests, 1 + C), and what a rule of interest makes of each at least.
 
-    The first is the Lagrangian at some multipliers, for rules that are as good as a threshold; the others are bounds.
+    The first two, the utility itself and the Lagrangian at some multipliers, are about rules that are as good as a
+    threshold: far inside the bounds the first tells more, along them the second. The others are the bounds.
     """
     lower, upper = problem.lower[0], problem.upper[0]
     limit = np.where(multipliers > 0.0, upper, np.where(multipliers < 0.0, lower, 0.0))
-    tests, needed = [np.concatenate([[1.0], -multipliers])], [threshold - float(multipliers @ limit)]
+    tests = [np.eye(1 + len(lower))[0], np.concatenate([[1.0], -multipliers])]
+    needed = [threshold, threshold - float(multipliers @ limit)]
     for c in range(len(lower)):
         unit = np.eye(1 + len(lower))[1 + c]
         if lower[c] > -np.inf:
@@ -141,7 +144,7 @@ def solve_strip(choice: InStrip, counts: LineCounts, raw: RawRows, multipliers: 
     sure = counts.weight_from(HALF + choice.bins) + choice.sure
     tests, needed = tests_of(ground.problem, multipliers, 0.0)
     needed = needed - tests @ counts.constant - SLACK
-    extra = float(needed[0]) + float(counts.constant[0]) + solver.gap
+    extra = needed[:GOOD] + counts.constant[0] + solver.gap
     prices = np.ascontiguousarray(tests @ counts.units.T)
     utility = np.ascontiguousarray(counts.units[:, 0])
     survey = _kernels.Survey(level, contrasts, kind, weight, prices, needed, utility, extra, sure)
