@@ -244,13 +244,13 @@ def test_equal_rows_are_put_together_where_they_are_many():
     gatherer = Gatherer(columns, 40)
     for _ in range(10):
         assert gatherer.add(frame)
-    found = gatherer.result(ordered=False)
+    found = gatherer.result()
     assert len(found) == 40
     assert found.n_rows == 400
     assert found.weight.sum() == pytest.approx(10 * table["w"].to_numpy().sum())
     small = Gatherer(columns, 15)
     assert not small.add(frame)
-    assert small.result(ordered=False) is None
+    assert small.result() is None
 
 
 def test_rows_that_are_brought_back_come_in_one_order():
@@ -262,7 +262,7 @@ def test_rows_that_are_brought_back_come_in_one_order():
     for order in (np.arange(500), np.random.default_rng(0).permutation(500)):
         gatherer = Gatherer(columns, 1000)
         gatherer.add({name: column[order] for name, column in frame.items()})
-        frames.append(gatherer.result(ordered=False).frame)
+        frames.append(gatherer.result().sorted().frame)
     assert all((frames[0][name] == frames[1][name]).all() for name in frames[0])
     assert (np.diff(frames[0]["s0"]) >= 0).all()
 

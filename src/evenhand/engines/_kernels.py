@@ -58,7 +58,7 @@ class Survey(NamedTuple):
 
     level: FloatArray
     contrasts: FloatArray
-    kind: NDArray[np.int64]
+    kind: NDArray[np.int16]
     weight: FloatArray
     prices: FloatArray
     needed: FloatArray
@@ -176,6 +176,23 @@ def distance_bin(distance, scales):
 
 
 @njit(cache=True, nogil=True)
+def line_of(scores, i, form, contrasts):
+    """Set a row's contrasts; return its margin, their size, the size of their terms, and whether all of them are 0."""
+    margin = form.slope * scores[0, i] - form.constant
+    size, terms, none = 0.0, 0.0, True
+    for a in range(form.weights.shape[0]):
+        value, whole = form.constants[a], form.size_constants[a]
+        for j in range(form.weights.shape[1]):
+            value += form.weights[a, j] * scores[1 + j, i]
+            whole += form.sizes[a, j] * scores[1 + j, i]
+        contrasts[a] = value
+        size += abs(value)
+        terms += whole
+        none = none and abs(value) <= form.least * whole
+    return margin, size, terms, none
+
+
+@njit(cache=True, nogil=True)
 def place_lines(scores, form, centre, directions, scales, places):
     """Set each row's place: its direction among the contrasts, and its distance from the centre, both in bins.
 
@@ -183,31 +200,55 @@ def place_lines(scores, form, centre, directions, scales, places):
     Rows without contrasts are decided 0 or 1 everywhere, and have the two places after all others; the next one is for
     rows whose contrasts are rounding.
     """
-    k, c = form.weights.shape
     row = 2 * scales.half + 1
     sides = directions // 2
-    contrasts = np.zeros(k)
+    contrasts = np.zeros(len(centre))
     for i in range(len(places)):
-        margin = form.slope * scores[0, i] - form.constant
-        level, size, terms, none = margin, 0.0, 0.0, True
-        for a in range(k):
-            value, whole = form.constants[a], form.size_constants[a]
-            for j in range(c):
-                value += form.weights[a, j] * scores[1 + j, i]
-                whole += form.sizes[a, j] * scores[1 + j, i]
-            contrasts[a] = value
-            level -= centre[a] * value
-            size += abs(value)
-            terms += whole
-            none = none and abs(value) <= form.least * whole
+        margin, size, terms, none = line_of(scores, i, form, contrasts)
         if size <= form.delicate * terms:
             places[i] = directions * row + ((1 if margin > form.tie else 0) if none else 2)
             continue
+        level = margin
+        for a in range(len(centre)):
+            level -= centre[a] * contrasts[a]
         place = distance_bin(level / size, scales)
         if directions > 1:
             direction = min(int((contrasts[1] / size + 1.0) * 0.5 * sides), sides - 1)
             place += (direction + (sides if contrasts[0] < 0.0 else 0)) * row
         places[i] = place
+
+
+@njit(cache=True, nogil=True)
+def cut_strip(rows, form, where, bins, scales, sure, kept):
+    """Tell which rows of a square are open in a strip, and add to ``sure`` those that are decided 1 throughout it.
+
+    ``rows`` are scores, codes and weights, ``where`` the centre of the square and the centre and axes of the strip.
+    Returns the weight of the rows of the square, delicate ones among them.
+    """
+    scores, codes, weights = rows
+    centre, point, axes = where
+    contrasts = np.zeros(2)
+    total = 0.0
+    for i in range(len(codes)):
+        margin, size, terms, none = line_of(scores, i, form, contrasts)
+        g, h = contrasts[0], contrasts[1]
+        weight = weights[i] if len(weights) > 0 else 1.0
+        if size <= form.delicate * terms:
+            kept[i] = not none
+            total += weight if not none else 0.0
+            continue
+        # The same operations as in place_lines: the same rows are inside.
+        place = distance_bin((margin - centre[0] * g - centre[1] * h) / size, scales)
+        if place < scales.half - bins or place >= scales.half + bins:
+            continue
+        total += weight
+        level = margin - point[0] * g - point[1] * h
+        reach = abs(g * axes[0, 0] + h * axes[1, 0]) + abs(g * axes[0, 1] + h * axes[1, 1])
+        if abs(level) <= reach * (1.0 + MARGIN) + ROUNDING:
+            kept[i] = True
+        elif level > 0.0:
+            sure[codes[i]] += weight
+    return total
 
 
 @njit(cache=True, nogil=True)

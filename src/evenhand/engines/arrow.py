@@ -217,7 +217,7 @@ class _Batches:
             frame = _frame(batch, columns)
             if not gatherer.add(chosen(choice, frame)):
                 break
-        return gatherer.result(ordered=ordered)
+        return gatherer.result()
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a row that is not made of probabilities, in words."""

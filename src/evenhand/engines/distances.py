@@ -181,14 +181,19 @@ class Lines:
 
     def places(self, frame: Frame) -> NDArray[np.int64]:
         """Return what :meth:`place` computes."""
+        scores, n = self.scores(frame)
+        places = np.empty(n, dtype=np.int64)
+        _kernels.place_lines(scores, self.form, self.centre, self.grid.directions, SCALES, places)
+        return places
+
+    def scores(self, frame: Frame) -> tuple[FloatArray, int]:
+        """Return the scores that the form is about, one after the other, and how many rows there are."""
         names, n = ("s0", *self.ground.linear.names), len(frame["s0"])
         if self._room.shape[1] < n:
             object.__setattr__(self, "_room", np.empty((len(names), n)))
         for k, name in enumerate(names):
             self._room[k, :n] = frame[name]
-        places = np.empty(n, dtype=np.int64)
-        _kernels.place_lines(self._room, self.form, self.centre, self.grid.directions, SCALES, places)
-        return places
+        return self._room, n
 
     def empty(self) -> NDArray[Any]:
         """Return room for the weight of each word."""
@@ -216,10 +221,7 @@ class InSquare:
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are wanted."""
-        return self.holds(self.tally.places(frame))
-
-    def holds(self, place: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Tell which places are in the square, or are those of delicate rows."""
+        place = self.tally.places(frame)
         at = place % ROW
         found: NDArray[np.bool_] = (place == self.tally.grid.delicate) | (
             (place < self.tally.grid.places) & (at >= HALF - self.bins) & (at < HALF + self.bins)

@@ -298,7 +298,7 @@ class Table:
                 frame = dict(zip(rows.columns, arrays, strict=True))
                 if not gatherer.add(chosen(choice, frame) if choice.loose else frame):
                     break
-        return gatherer.result(ordered=ordered)
+        return gatherer.result()
 
     @contextmanager
     def _in_order(self, ordered: bool) -> Iterator[None]:

@@ -102,6 +102,11 @@ class RawRows:
         frame = {name: column[index] for name, column in self.frame.items()}
         return RawRows(self.schema, frame, self.rows[index], self.weighted)
 
+    def sorted(self) -> RawRows:
+        """Return the rows in an order that does not depend on the one in which they came."""
+        names = [name for name in self.frame if name != "w"]
+        return self.take(_order(np.column_stack([self.frame[name] for name in names])))
+
     @property
     def weight(self) -> FloatArray:
         """The weights; the numbers of rows where no weights were given."""
@@ -190,16 +195,15 @@ class Gatherer:
         merged[:, len(self.names) :] = np.add.reduceat(table[:, len(self.names) :], first, axis=0)
         self._parts, self._size = [merged], len(merged)
 
-    def result(self, *, ordered: bool) -> RawRows | None:
-        """Return the rows, in the order in which they came, or sorted; None where there were too many."""
+    def result(self) -> RawRows | None:
+        """Return the rows, in the order in which they came; None where there were too many."""
         if not self.full and self._size > self.most:
             self._merge()
         if self.full or self._size > self.most:
             return None
         width = len(self.names) + 1 + self.weighted
         table = np.vstack(self._parts) if self._parts else np.empty((0, width))
-        if not ordered:
-            table = table[_order(table[:, : len(self.names)])]
+        self._parts = []
         frame = {name: np.ascontiguousarray(table[:, k]) for k, name in enumerate(self.names)}
         if self.weighted:
             frame["w"] = np.ascontiguousarray(table[:, -1])

@@ -258,7 +258,7 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
     threshold = histogram.best_edge()
     for _ in range(MOST_TURNS):
         runs = histogram.runs(histogram.open_bins(threshold))
-        raw = reader.rows(InBins(tally, runs))
+        raw = reader.sorted_rows(InBins(tally, runs))
         if raw is None:
             break
         check_weight(float(raw.weight.sum()), histogram.weight_of(runs))

@@ -30,7 +30,7 @@ def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: Floa
         tally = Lines(ground, centre, scale, reader.weighted, Grid(1))
         counts = LineCounts(tally, reader.count_dense(tally))
         bins = _bins(counts, SHARE_OF_THE_ROOM * reader.most)
-        raw = reader.rows(InSquare(tally, bins))
+        raw = reader.sorted_rows(InSquare(tally, bins))
         if raw is None:
             break
         counts.check(float(raw.weight.sum()), bins)

@@ -34,7 +34,7 @@ class Readable(Protocol):
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
         """Return the rows of a choice; None where more than ``most`` are different.
 
-        ``ordered`` asks for the order of the table; otherwise they come sorted, and equal ones may be one.
+        ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
         ...
 
@@ -75,12 +75,17 @@ class Reader:
         self.source.fill(self.columns, tally, counter)
         return counter.counts
 
-    def rows(self, choice: Choice, most: int | None = None) -> RawRows | None:
-        """Return the rows of a choice, or None where they are too many."""
+    def rows(self, choice: Choice) -> RawRows | None:
+        """Return the rows of a choice, in any order, or None where they are too many."""
         self.passes += 1
-        found = self.source.rows(self.columns, choice, self.most if most is None else most, ordered=False)
+        found = self.source.rows(self.columns, choice, self.most, ordered=False)
         self.brought += 0 if found is None else len(found)
         return found
+
+    def sorted_rows(self, choice: Choice) -> RawRows | None:
+        """Return the rows of a choice, in the same order every time."""
+        found = self.rows(choice)
+        return None if found is None else found.sorted()
 
     def described(self) -> dict[str, Any]:
         """Return what was done, as plain data."""

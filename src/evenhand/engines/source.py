@@ -111,7 +111,7 @@ class Source(Protocol):
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
         """Return the rows of a choice; None where more than ``most`` are different.
 
-        ``ordered`` asks for the order of the table; otherwise they come sorted, and equal ones may be one.
+        ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
         ...
 

@@ -165,7 +165,7 @@ class Table:
         if not ordered:
             frame = dict(chosen(choice, frame))
         gatherer.add(frame, None if ordered else frame.pop("n"))
-        return gatherer.result(ordered=ordered)
+        return gatherer.result()
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a row that is not made of probabilities, in words."""

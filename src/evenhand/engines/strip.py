@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
-from evenhand.engines.distances import HALF, InSquare, LineCounts, Lines, moved, problem_inside
+from evenhand.engines.distances import HALF, SCALES, InSquare, LineCounts, Lines, moved, problem_inside
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.schema import Frame
 from evenhand.inputs import FloatArray
@@ -24,7 +24,7 @@ from evenhand.search.problem import Stopped
 from evenhand.search.sweep import Best, centred
 
 LEAF_ROWS = 128
-VISITS_A_ROW, VISITS_MORE = 200, 10_000_000
+VISITS_A_ROW, VISITS_MORE = 300, 10_000_000
 MOST_LEFT, MOST_STACKED = 20_000, 1024
 MOST_PARTS = 16
 SLACK = 1e-11
@@ -79,23 +79,14 @@ class InStrip:
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are wanted, and add the others of the square up."""
         tally, ground = self.tally, self.tally.ground
-        place = tally.places(frame)
-        inside = np.flatnonzero(self._square.holds(place))
-        used = {name: frame[name][inside] for name in frame}
-        margin, contrasts, _ = ground.linear.of(used)
-        scaled = contrasts / tally.scale
-        level = margin - scaled @ (tally.centre + self.strip.centre)
-        reach = np.abs(scaled @ self.strip.axes).sum(axis=1)
-        opened = (np.abs(level) <= reach * (1.0 + _kernels.MARGIN) + _kernels.ROUNDING) | (
-            place[inside] == tally.grid.delicate
-        )
-        weight = used.get("w" if tally.weighted else "n", np.ones(len(inside)))
-        self.weight += float(weight.sum())
-        one = ~opened & (level > 0.0)
-        codes = ground.codes_of(used)
-        self.sure += np.bincount(codes[one], weight[one], ground.n_codes)
-        kept = np.zeros(len(place), dtype=bool)
-        kept[inside[opened]] = True
+        scores, n = tally.scores(frame)
+        weight = np.ascontiguousarray(frame.get("w" if tally.weighted else "n", np.empty(0)), dtype=np.float64)
+        point = tally.centre + self.strip.centre
+        kept = np.zeros(n, dtype=bool)
+        self.weight += _kernels.cut_strip(
+            (scores, ground.codes_of(frame), weight), tally.form, (tally.centre, point, self.strip.axes),
+            self.bins, SCALES, self.sure, kept,
+        )  # fmt: skip
         return kept
 
 
@@ -139,7 +130,11 @@ def solve_strip(choice: InStrip, counts: LineCounts, raw: RawRows, multipliers: 
     solver = ground.options.solver
     assert isinstance(solver, Certified)
     level, contrasts = _lines(tally, raw, choice.strip)
-    kind = ground.codes_of(raw.frame)
+    # Rows that are open in the same box are then near each other in memory.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        order = np.argsort(level / contrasts[:, 0])
+    level, contrasts, raw = level[order], contrasts[order], raw.take(order)
+    kind = ground.codes_of(raw.frame).astype(np.int16)
     weight = raw.weight if raw.weighted or (raw.rows != 1).any() else np.empty(0)
     sure = counts.weight_from(HALF + choice.bins) + choice.sure
     tests, needed = tests_of(ground.problem, multipliers, 0.0)
@@ -209,7 +204,7 @@ def _solve_part(
     sure, opened, middle = survey.sure.copy(), np.zeros_like(survey.sure), np.zeros_like(survey.sure)
     rows, kept = np.arange(len(raw), dtype=np.int32), np.empty(len(raw), dtype=np.int32)
     n, _, _ = _kernels.look_at_half(survey, rows, box, sure, opened, middle, kept)
-    whole = problem_inside(ground, raw.take(np.sort(kept[:n])), counts.constant + sure @ counts.units)
+    whole = problem_inside(ground, raw.take(kept[:n]).sorted(), counts.constant + sure @ counts.units)
     strip = choice.strip.part(box)
     origin, axes = (tally.centre + strip.centre) / tally.scale, (strip.axes.T / tally.scale).T
     best, bound, nodes, stopped = search_box(
