@@ -24,7 +24,7 @@ from evenhand.rules.setting import MARGIN_ROUNDING
 from evenhand.search import Problem
 from evenhand.search.problem import typical_size
 
-FEWEST_DIRECTIONS, MOST_DIRECTIONS = 256, 2048
+FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 256, 2048, 8
 # Near the centre bins are as fine as directions, up to the distance where rows are usually brought back.
 SCALES = _kernels.Bins(2.0**-8, (4, 4, 8), (512, 128, 16), 4 * 512 + 4 * 128 + 8 * 16)
 HALF = SCALES.half
@@ -259,6 +259,16 @@ class LineCounts:
         self.delicate = float(apart[2].sum())
         self.above = counts[: grid.places * ground.n_codes].reshape(grid.directions, ROW, ground.n_codes)
         _kernels.sum_from_each_on(self.above)
+
+    @cached_property
+    def by_grid(self) -> list[tuple[Grid, NDArray[Any]]]:
+        """The same counts in grids of fewer directions, the fewest first: enough for boxes that are wide."""
+        found = [(self.grid, self.above)]
+        while found[0][0].directions >= DIRECTIONS_AT_ONCE * FEWEST_DIRECTIONS:
+            few = Grid(found[0][0].directions // DIRECTIONS_AT_ONCE)
+            apart = found[0][1].reshape(few.directions, DIRECTIONS_AT_ONCE, ROW, -1)
+            found.insert(0, (few, apart.sum(axis=1, dtype=apart.dtype)))
+        return found
 
     def sums_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""

@@ -37,7 +37,9 @@ FAR, FARTHEST = 1.0, 1024.0
 RINGS_TO, RING = 2.0**-10, 0.8
 SMALLEST_PART = 1 / 1024
 MOST_BOXES = 20_000
+SMALLEST_RING = 1 / 128
 SMALLEST_INSIDE, BOXES_INSIDE = 1 / 64, 2000
+WIDE = 2.0
 MOST_CENTRES, MOST_THRESHOLDS = 4, 3
 MOST_TIMES = 8
 SIZES_TO_TRY = (2.0**-4, 2.0**-6, 2.0**-7, 2.0**-8, 2.0**-9, 2.0**-10, 2.0**-11)
@@ -62,11 +64,11 @@ class _Exclusion:
         near = box[4] == box[5] == 1.0
         # The margin is for rows that rounding put into the bin beside theirs.
         far = float(np.abs(box[:2]).max() + box[2:4].max()) if near else 1.0
-        fuzz = self.histogram.grid.fuzz * far + _kernels.MARGIN
-        grid = self.histogram.grid
-        _kernels.most_in_box(
-            self.histogram.above, self.prices, EDGES, grid.units, box, fuzz, near, SCALES, self.most
-        )  # fmt: skip
+        size = max(box[2], box[3])
+        grids = self.histogram.by_grid
+        grid, above = next((one for one in grids if one[0].fuzz * far * WIDE <= size), grids[-1])
+        fuzz = grid.fuzz * far + _kernels.MARGIN
+        _kernels.most_in_box(above, self.prices, EDGES, grid.units, box, fuzz, near, SCALES, self.most)
         return bool((self.most < self.needed).any())
 
     def radius(self) -> float:
@@ -108,7 +110,7 @@ class _Exclusion:
                     return False
                 stack += _far_halves(box)
                 continue
-            if size <= SMALLEST_PART * np.abs(box[:2]).max():
+            if size <= SMALLEST_RING * np.abs(box[:2]).max():
                 return False
             stack += _halves(box)
         return True
