@@ -216,20 +216,19 @@ def _solve(
     ):
         return None
     choice = InStrip(tally, bins, Strip.around(boxes), np.zeros(ground.n_codes))
-    raw = reader.rows(choice)
+    raw = reader.sorted_rows(choice)
     if raw is None:
         return None
     histogram.check(choice.weight, bins)
-    found = solve_strip(choice, histogram, raw, multipliers, threshold)
+    found = solve_strip(choice, histogram, raw)
     at_zero = ground.at_zero
     resolution = ground.problem.resolution
     if ground.meets(at_zero) and at_zero[0] >= found.utility - resolution:
         bound = max(found.bound, at_zero[0])
         status: Status = "optimal" if bound <= at_zero[0] + resolution else "gap"
         return ground.unchanged(status, upper_bound=bound, nodes=found.nodes)
-    if not found.utility >= found.believed - resolution:
+    if not found.utility >= threshold - resolution:
         return found.utility
-    assert found.problem is not None
     solution = conclude(found.problem, 0, found.z, upper_bound=found.bound, nodes=found.nodes)
     return ground.rule(found.problem, replace(solution, stopped=found.stopped))
 
