@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 import evenhand as eh
-from evenhand.engines import arrow, line
+from evenhand.engines import arrow, line, plane
 from evenhand.engines import duckdb as duck
 from evenhand.engines import spark as sparks
 from evenhand.engines.gathering import Gatherer
 from evenhand.engines.source import find_columns
+from evenhand.engines.strip import pieces
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from scored_rows import JOINT, NAMES, draw
 
@@ -178,6 +179,32 @@ def test_the_plane_has_the_optimum_of_learn_rule(seed):
         weight = arrays["w"] if seed else None
         right = rule.decide(arrays["p"], joint) == arrays["y"]
         assert np.average(right, weights=weight) == pytest.approx(rule.solution_.utility, abs=1e-12)
+
+
+def test_a_long_strip_of_the_plane_is_solved_in_pieces(monkeypatch):
+    table, numbers = draw(20_000, seed=1), []
+
+    def few(boxes, counts, most):
+        found = pieces(boxes, counts, 1000)
+        numbers.append(len(found))
+        return found
+
+    monkeypatch.setattr(plane, "pieces", few)
+    options = {"criterion": "eo", "tolerance": 0.02}
+    rule = arrow.learn_rule(table, max_in_memory=135_000, **NAMES, **options)
+    assert max(numbers) > 1
+    assert rule.learned_from["reading"]["passes"] >= 3 + numbers[-1]
+    exact = in_memory(table, NAMES, **options)
+    assert rule.solution_.status == "optimal"
+    assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
+
+
+def test_where_the_model_is_best_in_the_plane_nothing_is_changed():
+    table = draw(20_000, seed=1)
+    rule = arrow.learn_rule(table, max_in_memory=135_000, criterion="eo", tolerance=0.9, **NAMES)
+    assert rule.solution_.status == "optimal"
+    exact = in_memory(table, NAMES, criterion="eo", tolerance=0.9)
+    assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
 
 
 def test_spark_finds_the_optimum_of_the_plane(spark):

@@ -285,6 +285,16 @@ class LineCounts:
         """Return the weight of the rows whose lines cut the square of some bins."""
         return float(self.weight_from(HALF - bins).sum() - self.weight_from(HALF + bins).sum())
 
+    def rows_cutting(self, place: FloatArray, axes: FloatArray) -> float:
+        """Return about how many rows have lines that cut the parallelogram of some axes around a place; not fewer."""
+        threshold, reach = self.grid.units @ place, np.abs(self.grid.units @ axes).sum(axis=1)
+        reach = reach + self.grid.fuzz * float(np.abs(place).max() + np.abs(axes).sum())
+        low = (np.searchsorted(EDGES, threshold - reach) - 1).clip(0, BINS)
+        high = np.searchsorted(EDGES, threshold + reach).clip(0, BINS)
+        each = np.arange(self.grid.directions)
+        weight = self.above[each, low].sum(dtype=np.float64) - self.above[each, high].sum(dtype=np.float64)
+        return float(weight) * self.ground.n_rows / max(float(self.weight_from(0).sum()), 1e-300)
+
     def sure(self, bins: int) -> FloatArray:
         """Return the sums of the rows that are decided 1 throughout the square of some bins."""
         sums: FloatArray = self.constant + self.weight_from(HALF + bins) @ self.units

@@ -27,7 +27,7 @@ from evenhand.engines import _kernels
 from evenhand.engines.distances import EDGES, HALF, SCALES, Grid, LineCounts, Lines
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
-from evenhand.engines.strip import InStrip, Strip, solve_strip, tests_of
+from evenhand.engines.strip import Found, InStrip, pieces, solve_strip, tests_of
 from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 from evenhand.search import Certified, Problem
@@ -41,7 +41,7 @@ SMALLEST_RING = 1 / 128
 SMALLEST_INSIDE, BOXES_INSIDE = 1 / 64, 2000
 WIDE = 2.0
 MOST_CENTRES, MOST_THRESHOLDS = 4, 3
-MOST_TIMES = 8
+MOST_PIECES = 4
 SIZES_TO_TRY = (2.0**-4, 2.0**-6, 2.0**-7, 2.0**-8, 2.0**-9, 2.0**-10, 2.0**-11)
 DEVIATIONS_ALLOWED = 3.0
 
@@ -209,18 +209,23 @@ def _solve(
     if not radius <= FAR:
         return None
     boxes = exclusion.survivors(radius)
+    if not len(boxes) and ground.meets(ground.at_zero) and ground.at_zero[0] >= threshold:
+        bound = float(ground.at_zero[0]) + solver.gap
+        return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=exclusion.boxes)
     # One bin more than the square: what rounding puts beyond an edge is then still brought back.
     bins = int(np.searchsorted(EDGES, radius)) - HALF + 1
-    if not len(boxes) or histogram.open_rows(bins) > MOST_TIMES * reader.most * max(
-        1.0, histogram.open_rows(HALF) / ground.n_rows
-    ):
+    strips = pieces(boxes, histogram, reader.most) if len(boxes) else []
+    if not 0 < len(strips) <= MOST_PIECES:
         return None
-    choice = InStrip(tally, bins, Strip.around(boxes), np.zeros(ground.n_codes))
-    raw = reader.sorted_rows(choice)
-    if raw is None:
-        return None
-    histogram.check(choice.weight, bins)
-    found = solve_strip(choice, histogram, raw)
+    found: Found | None = None
+    for strip in strips:
+        choice = InStrip(tally, bins, strip, np.zeros(ground.n_codes))
+        raw = reader.sorted_rows(choice)
+        if raw is None:
+            return None
+        histogram.check(choice.weight, bins)
+        found = solve_strip(choice, histogram, raw).better(found)
+    assert found is not None
     at_zero = ground.at_zero
     resolution = ground.problem.resolution
     if ground.meets(at_zero) and at_zero[0] >= found.utility - resolution:

@@ -7,7 +7,7 @@ known. The branch and bound of :mod:`evenhand.search.certified` solves the strip
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,14 @@ class Strip:
         low, high = along.min(axis=0), along.max(axis=0)
         # A little more than the boxes, for what rounding does to a corner.
         return cls(axes @ (0.5 * (low + high)), axes * (0.5 * (high - low) * (1.0 + 1e-6)))
+
+
+def pieces(boxes: FloatArray, counts: LineCounts, most: int) -> list[Strip]:
+    """Return strips that hold some boxes, one after the other, each with few enough open rows to be brought back."""
+    strip = Strip.around(boxes)
+    number = int(np.ceil(counts.rows_cutting(strip.centre, strip.axes) / most))
+    order = np.argsort(boxes[:, :2] @ strip.axes[:, 0], kind="stable")
+    return [Strip.around(boxes[some]) for some in np.array_split(order, np.clip(number, 1, len(boxes)))]
 
 
 @dataclass(eq=False)
@@ -88,6 +96,14 @@ class Found:
     problem: Problem
     nodes: int
     stopped: Stopped | None
+
+    def better(self, other: Found | None) -> Found:
+        """Return the better one of two, with what is known of both."""
+        if other is None:
+            return self
+        best = self if self.utility >= other.utility else other
+        bound, nodes = max(self.bound, other.bound), self.nodes + other.nodes
+        return replace(best, bound=bound, nodes=nodes, stopped=self.stopped or other.stopped)
 
 
 def tests_of(problem: Problem, multipliers: FloatArray, threshold: float) -> tuple[FloatArray, FloatArray]:
