@@ -243,6 +243,11 @@ def test_a_source_that_is_read_once_is_read_in_where_it_fits():
         arrow.learn_rule(odd, **DP)
 
 
+def test_an_option_that_there_is_not_is_named_with_the_nearest_one():
+    with pytest.raises(InputError, match=r"no option 'max_in_memry'.*max_in_memory"):
+        arrow.learn_rule(draw(100), max_in_memry=5, **DP)
+
+
 @pytest.mark.parametrize("value", [-1, 1.5, "all", None])
 def test_what_is_read_in_is_a_whole_number(value):
     with pytest.raises(InputError, match="max_in_memory must be a whole number"):

@@ -247,6 +247,7 @@ def learn_source(
     """Return the best rule that keeps its bounds on the rows: read in, brought back in part, or counted in cells."""
     tolerance = check_tolerance(tolerance)
     rest: dict[str, Any] = dict(options)
+    _check_options(rest)
     level, max_cells = rest.pop("level", FINEST), rest.pop("max_cells", MAX_CELLS)
     check_level(level, max_cells)
     in_memory = check_whole(rest.pop("max_in_memory", MAX_IN_MEMORY), "max_in_memory", at_least=0)
@@ -265,6 +266,14 @@ def learn_source(
         if found is not None:
             return found
     return _learn_in_cells(source, columns, wanted, tolerance, {"level": level, "max_cells": max_cells})
+
+
+def _check_options(given: Iterable[str]) -> None:
+    """Raise :class:`InputError` where an option is none of learning's."""
+    known = {*Learning.__annotations__, *(field.name for field in dataclasses.fields(Options))}
+    for name in given:
+        if name not in known:
+            raise InputError(f"An engine's learn_rule has no option {name!r}. {tables.nearest(name, sorted(known))}")
 
 
 def _learn_in_memory(source: Source, columns: Columns, options: Options, tolerance: float, most: int) -> Rule:
