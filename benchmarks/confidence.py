@@ -1,4 +1,4 @@
-"""What a confidence costs and keeps, against the number of rows: ``python -m benchmarks confidence``.
+"""The cost and the coverage of ``confidence``, by the number of rows: ``python -m benchmarks confidence``.
 
 The first table has known probabilities, at confidence 0.9. The second has real rows, at 0.95: 60,000 rows of KDD
 Census Income are the population, so that its gaps are known, and samples are drawn from it with replacement; the models
@@ -36,7 +36,7 @@ ASKED = (("demographic_parity", 0.05), ("demographic_parity", 0.1), ("equalized_
 
 
 def known(fits: int = FITS) -> None:
-    """Print a line for each criterion and size, with and without the promise."""
+    """Print a line for each criterion and size, with and without the guarantee."""
     print(f"{fits} independent fits on the synthetic distribution with its true probabilities, confidence {LEVEL}")
     print(
         f"{'criterion':20}{'tolerance':>10}{'rows':>7}{'violated':>10}{'without':>9}{'no rule':>9}{'accuracy':>10}",

@@ -29,7 +29,7 @@ WAYS = ("holdout", "crossfit", "ensemble")
 
 
 def outcomes(name: str, model: str) -> dict[str, dict[str, Outcomes]]:
-    """Return what came out, by criterion and by way of spending the rows."""
+    """Return the outcomes, by criterion and by way of splitting the rows."""
     found = {criterion: {way: Outcomes(LADDER) for way in WAYS} for criterion in CRITERIA}
     for split in splits(name, model, SPLITS[name]):
         for criterion, by_way in found.items():

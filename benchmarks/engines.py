@@ -2,9 +2,9 @@
 
 DuckDB: learning from a Parquet file against ``SELECT sum(each column)``, with the largest memory: demographic parity
 (K = 1) and equalized odds (K = 2) on the rows themselves, and equalized odds in cells. For each the passes, the rows
-brought back, the loss against the optimum where that was proven, and what the rule itself states. Spark ``local[2]``:
+fetched, the loss against the optimum if that was proven, and what the rule itself states. Spark ``local[2]``:
 learning against a job that reads the same columns and only counts, applying against one that only copies. Each engine
-runs in a process of its own.
+runs in a separate process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def make_rows(path: Path, rows: int) -> None:
 
 
 def seconds(action: Callable[[], Any], repeats: int) -> float:
-    """Return the shortest time of an action: what others do to the machine only ever adds."""
+    """Return the shortest time of an action, because other load only adds to it."""
     times = []
     for _ in range(repeats):
         started = time.perf_counter()
@@ -107,7 +107,7 @@ def run_duckdb(path: Path, repeats: int) -> dict[str, Any]:
 
 
 def described(rule: eh.Rule) -> dict[str, Any]:
-    """Return what a rule says about how it was learnt."""
+    """Return how a rule was learnt, as it records."""
     solution, cells = rule.solution_, rule.learned_from.get("quantisation")
     reading = rule.learned_from.get("reading", {"passes": 2, "rows_brought_back": 0})
     return {
@@ -139,8 +139,8 @@ def run_spark(path: Path, repeats: int) -> dict[str, float]:
     frame = session.read.parquet(str(path))
 
     def count() -> None:
-        # Adding the scores up makes Spark read them, as learning does; it is the least that can be done with a column.
-        # A new frame each time: Spark would answer the same one from the shuffle files of the first time.
+        # Summing the scores makes Spark read them, as learning does; it is the minimum that can be done with a column.
+        # A new frame each time: for the same one, Spark would reuse the shuffle files of the first time.
         rows = session.read.parquet(str(path)).groupBy("y", "sex")
         rows.agg({**dict.fromkeys(("p", *JOINT.values()), "sum"), "*": "count"}).collect()
 
@@ -163,7 +163,7 @@ def run_spark(path: Path, repeats: int) -> dict[str, float]:
 
 
 def alone(kind: str, path: Path, repeats: int) -> tuple[dict[str, Any], float]:
-    """Run one engine in a process of its own; return its figures and the most memory it had, in megabytes."""
+    """Run one engine in a separate process; return its figures and its peak memory, in megabytes."""
     result = path.with_name(f"{kind}.json")
     command = [sys.executable, "-m", "benchmarks.engines", "--run", kind, str(path), str(result), str(repeats)]
     process = subprocess.Popen(command, cwd=Path(__file__).parent.parent)

@@ -46,7 +46,7 @@ def fit_evenhand(learn: Rows, levels: tuple[float, ...]) -> dict[float, Decide |
 
 
 def fit_oxonfair(learn: Rows, levels: tuple[float, ...]) -> dict[float, Decide | None]:
-    """Learn OxonFair's offsets for inferred groups: one frontier, from which each level picks."""
+    """Learn OxonFair's offsets for inferred groups: one frontier, from which each level selects."""
     fair = FairPredictor(
         lambda given: given[:, :2],
         {"data": _table(learn), "target": learn.y, "groups": learn.group},
@@ -66,7 +66,7 @@ METHODS = {FLOORS_OURS: fit_evenhand, FLOORS_PEER: fit_oxonfair}
 
 
 def smallest_precision(test: Rows, decided: Decisions) -> float:
-    """Return the smaller precision of the two groups; 1 where nobody is decided positively."""
+    """Return the smaller precision of the two groups; 1 if nobody is selected."""
     chosen = [(test.group == group) & (decided == 1) for group in (0, 1)]
     return min(float(test.y[inside].mean()) if inside.any() else 1.0 for inside in chosen)
 
@@ -92,7 +92,7 @@ def measurements(name: str, model: str, n: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Measure, write it down, and print the table."""
+    """Measure, write the results, and print the table."""
     write("floors.csv", [line for (name, model), n in RUNS.items() for line in measurements(name, model, n)])
     print(floors_table(read("floors.csv")))
 

@@ -39,7 +39,7 @@ Probabilities = NDArray[np.float64]
 
 
 def evidence(seed: int) -> dict[str, Evidence]:
-    """Return what each way of spending the rows learns from, and its test rows."""
+    """Return the evidence of each way of splitting the rows, and its test rows."""
     train, validation, test = dataset(NAME).splits(random_state=seed)
     every = np.concatenate([train, validation])
     fit, rows = partial(fitted, NAME, MODEL), partial(scored, NAME)
@@ -47,7 +47,7 @@ def evidence(seed: int) -> dict[str, Evidence]:
     ways = {"hold-out": Evidence(rows(validation, held(validation)), rows(test, held(test)))}
 
     def out_of_fold(n_folds: int, draw: int) -> tuple[Probabilities, Any]:
-        """Return each row's probabilities by the models that did not see it, and the first fold's models."""
+        """Return each row's out-of-fold probabilities, and the first fold's models."""
         found, first = np.empty((len(every), 5)), None
         for rest, fold in StratifiedKFold(n_folds, shuffle=True, random_state=draw).split(every, cells(NAME)[every]):
             predict = fit(every[rest])
@@ -65,7 +65,7 @@ def evidence(seed: int) -> dict[str, Evidence]:
 
 
 def certainty(rows: Rows) -> float:
-    """Return how far p(A | x) is from one half, in the mean."""
+    """Return the mean distance of p(A | x) from one half."""
     return float(np.abs(rows.p_group[:, 1] - 0.5).mean())
 
 

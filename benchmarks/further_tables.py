@@ -1,4 +1,4 @@
-"""The tables of floors under precision and of lots, from what was measured; nothing of the peers is imported."""
+"""The tables of floors under precision and of mixtures, from the measured results; peers are not imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAME_ROWS = (0.0, 0.01, 0.02, 0.05, 0.10)
 
 
 def _floor_outcomes(lines: pd.DataFrame) -> Outcomes:
-    """Return what a method came out with; a gap is what the smallest precision leaves of 1."""
+    """Return the outcomes of a method; a gap is 1 minus the smallest precision."""
     levels = sorted(lines["level"].unique())
     kept = Outcomes(tuple(1.0 - level for level in levels))
     for _, split in lines.groupby("split"):

@@ -42,7 +42,7 @@ def _write_images(directory: Path) -> np.ndarray:
     rng = np.random.default_rng(0)
     paths = []
     for number in range(IMAGES):
-        # Smooth noise: JPEG's cost is that of a photograph's, not of white noise.
+        # Smooth noise, because JPEG decoding then costs as much as for a photograph.
         small = Image.fromarray(rng.integers(0, 256, size=(14, 11, 3), dtype=np.uint8))
         path = directory / f"{number:06d}.jpg"
         small.resize((178, 218), Image.Resampling.BICUBIC).save(path, quality=90)

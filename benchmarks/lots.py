@@ -26,7 +26,7 @@ WAYS = {"holdout": "hold-out", "crossfit": "cross-fitted"}
 
 
 def learn(evidence: Evidence, criterion: str, tolerance: float) -> eh.Mixture | None:
-    """Return the best mixture, or None where there is none."""
+    """Return the best mixture, or None if there is none."""
     rows = evidence.learn
     known = _known(rows) if criterion == "eo" else _known(rows).sum(axis=1)
     try:
@@ -40,7 +40,7 @@ def learn(evidence: Evidence, criterion: str, tolerance: float) -> eh.Mixture | 
 
 
 def point(mixture: eh.Mixture | None, evidence: Evidence, criterion: str, seed: int) -> Point | None:
-    """Return test accuracy and test gap, with lots drawn by the split and the row's number."""
+    """Return test accuracy and test gap, with random draws by the split and the row's number."""
     if mixture is None:
         return None
     rows = evidence.test

@@ -1,7 +1,7 @@
 """Searches with many constraints: several groups, several attributes, many rows: ``python -m benchmarks many_groups``.
 
 Adult (cross-fitted logistic regression) and KDD Census Income (cross-fitted boosted trees), 20,000 rows each, without
-the features that tell the race. Accuracy is that on the rows that the rule is learnt from, because that is what a
+the features that reveal the race. Accuracy is that on the rows that the rule is learnt from, because that is what a
 search maximises. Seconds are CPU time. A synthetic problem shows what many rows cost.
 """
 
@@ -60,7 +60,7 @@ def attributes(name: str) -> dict[str, NDArray[Any]]:
 
 
 def features(name: str) -> NDArray[np.float64]:
-    """Return the features without those that tell the race."""
+    """Return the features without those that reveal the race."""
     data = dataset(name)
     told = [
         feature == CENSUS_RACE if name == "census" else feature.startswith("race=") for feature in data.feature_names
@@ -98,7 +98,7 @@ def _probabilities(name: str) -> dict[str, NDArray[Any]]:
 
 
 def problem(name: str, setting: str, criterion: str, tolerances: Any) -> Problem:
-    """Return what a search sees."""
+    """Return the problem of a search."""
     rows, kept = probabilities(name)
     columns = {attribute: attributes(name)[attribute][rows] for attribute in SETTINGS[setting]}
     joint = {attribute: kept[attribute] for attribute in columns}
@@ -119,7 +119,7 @@ SEARCHES: dict[str, Search] = {
 
 @dataclass(frozen=True)
 class Measured:
-    """What a search did on one problem; the utility is None where no rule meets the bounds."""
+    """The result of a search on one problem; the utility is None if no rule meets the bounds."""
 
     utility: float | None
     seconds: float
@@ -133,7 +133,7 @@ class Measured:
 
 
 def measure(search: Search, instance: Problem) -> Measured:
-    """Solve a problem of one step; lines are left out where they take minutes."""
+    """Solve a problem of one step; lines are left out if they take minutes."""
     if isinstance(search, Lines) and instance.dimension > MOST_CONTRASTS_FOR_LINES:
         return Measured(None, np.nan, False)
     started = time.process_time()
@@ -203,7 +203,7 @@ def compare() -> None:
 
 
 def synthetic(n: int, groups: int, labels: tuple[int | None, ...], tolerance: float) -> Problem:
-    """Return a problem whose probabilities are the truth: parity of groups whose features differ, given each label."""
+    """Return a problem with true probabilities: parity of groups whose features differ, given each label."""
     rng = np.random.default_rng(0)
     group = rng.choice(groups, n, p=np.arange(groups, 0, -1) / (groups * (groups + 1) / 2))
     centres = np.column_stack([np.linspace(1.0, -1.0, groups), np.random.default_rng(7).normal(size=(groups, 2))])

@@ -1,4 +1,4 @@
-"""One row at a time: what evenhand adds to a bare NumPy expression, and to the models' own predictions."""
+"""One row at a time: the overhead of evenhand over a NumPy expression, and over the models' own predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import evenhand as eh
 
 
 def alternated(actions: dict[str, Callable[[], Any]], repeats: int, rounds: int = 15) -> dict[str, float]:
-    """Return the least CPU time of each action, in microseconds, measured in turns."""
+    """Return the smallest CPU time of each action, in microseconds, measured in turns."""
     best = dict.fromkeys(actions, np.inf)
     for action in actions.values():
         action()

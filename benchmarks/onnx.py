@@ -1,4 +1,4 @@
-"""ONNX beside Python: rows a second of a rule, and of a whole classifier."""
+"""ONNX compared with Python: rows a second of a rule, and of a whole classifier."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_session(path: Path) -> Any:
 
 
 def run_in_batches(session: Any, feeds: dict[str, np.ndarray]) -> None:
-    """Run a graph as a service does, on some rows at a time: all at once, its steps would go through memory."""
+    """Run a graph as a service does, on some rows at a time, so that its steps stay in the cache."""
     rows = len(next(iter(feeds.values())))
     for start in range(0, rows, BATCH):
         session.run(["label", "fair_margin"], {name: array[start : start + BATCH] for name, array in feeds.items()})

@@ -1,4 +1,4 @@
-"""evenhand beside its peers on the same models and splits: ``python -m benchmarks peers``.
+"""evenhand compared with its peers on the same models and splits: ``python -m benchmarks peers``.
 
 Post-processors get the same probabilities, in two ways: those of the hold-out, which is how their manuals
 use them, and the cross-fitted ones. ExponentiatedGradient trains models itself, on the same training and
@@ -33,7 +33,7 @@ from benchmarks.tradeoff import CRITERIA, Point, machine, measure
 REDUCTIONS_NAME = "fairlearn ExponentiatedGradient"
 CONSTRAINTS = {"dp": DemographicParity, "eo": EqualizedOdds}
 TIMED_SPLITS, REPEATS, TIMED_TOLERANCE = 3, 3, 0.05
-SLOW = 5.0  # seconds; what takes longer is timed once a split
+SLOW = 5.0  # seconds; slower methods are timed once a split
 WAYS = {"holdout": HOLD_OUT, "crossfit": CROSS_FITTED}
 
 
@@ -82,7 +82,7 @@ def run_classifier(name: str, model: str, split: SplitData, criterion: str) -> R
 
 
 def measurements(name: str, model: str) -> list[Row]:
-    """Return a line for each split, criterion and method: what it was, and what came out for each tolerance."""
+    """Return a line for each split, criterion and method: what it was, and the outcome for each tolerance."""
     lines: list[Row] = []
     for split in splits(name, model, min(RUNS[name, model], SPLITS[name])):
         for criterion in CRITERIA:
@@ -101,7 +101,7 @@ def measurements(name: str, model: str) -> list[Row]:
 
 
 def runs(criterion: str, seed: int) -> Iterator[tuple[PostProcessor, str, str]]:
-    """Yield each post-processor that a split is given to, its title there, and which evidence it gets."""
+    """Yield each post-processor for a split, its title there, and its evidence."""
     for way, title in WAYS.items():
         for method in methods():
             if criterion in method.criteria and seed < method.at_most and (title == HOLD_OUT or method.large):
@@ -116,7 +116,7 @@ def yes(value: bool) -> str:
 def once(
     name: str, model: str, split: SplitData, criterion: str, key: str, run: Callable[[], Run]
 ) -> list[Point | None]:
-    """Return what a method measured on a split, from the kept results if it was run before."""
+    """Return the measurement of a method on a split, from the stored results if it was run before."""
     words = re.sub(r"[^a-z0-9]+", "-", f"{name} {model} {split.seed} {criterion} {key}".lower())
     path = directory() / f"{words}.json"
     if not path.exists():
@@ -138,7 +138,7 @@ def times(name: str, model: str) -> list[Row]:
         units: dict[str, NDArray[np.float64]] = {}
         for method, _, way in runs(criterion, 0):
             if method is CERTIFIED:
-                seconds(method, way, criterion, drawn)  # what is compiled, is compiled by now
+                seconds(method, way, criterion, drawn)  # after compilation
             found = seconds(method, way, criterion, drawn)
             unit = units.setdefault(way, found)
             lines.append(about | {"rows": WAYS[way], "method": method.name} | ratios(found, unit))
@@ -152,7 +152,7 @@ def times(name: str, model: str) -> list[Row]:
 
 
 def seconds(method: PostProcessor, way: str, criterion: str, drawn: list[SplitData]) -> NDArray[np.float64]:
-    """Return the time of a fit and of a prediction; the latter is NaN where there was no rule."""
+    """Return the time of a fit and of a prediction; the latter is NaN if there was no rule."""
     found = []
     for split in drawn:
         same: list[Run] = []
@@ -171,7 +171,7 @@ def ratios(found: NDArray[np.float64], unit: NDArray[np.float64]) -> Row:
 
 
 def main() -> None:
-    """Measure everything, write it down, and make the tables."""
+    """Measure everything, write the results, and make the tables."""
     print(machine("numpy", "scikit-learn", "lightgbm", "fairlearn", "oxonfair", "aif360"))
     write("peers.csv", [line for setting in RUNS for line in measurements(*setting)])
     write("times.csv", [line for setting in RUNS for line in times(*setting)])

@@ -42,7 +42,7 @@ logging.getLogger("oxonfair").setLevel(logging.ERROR)
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The decisions on the test rows by tolerance (None where there is no rule), and the processor's time."""
+    """The decisions on the test rows by tolerance (None if there is no rule), and the processor's time."""
 
     decisions: Mapping[float, Decisions | None]
     fit_seconds: float
@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class PostProcessor:
-    """A method: how it is fitted, whether it asks for the attribute at prediction, whether it is random.
+    """A method: how it is fitted, whether it needs the attribute at prediction, whether it is random.
 
     ``large`` says whether it is fast enough to be run on tens of thousands of cross-fitted rows, too, and
     ``at_most`` on how many splits it is run if it is slow.
@@ -98,7 +98,7 @@ def fit_evenhand(
 
 
 def fit_free_threshold(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
-    """Learn evenhand's rules with a threshold that is free, too: a bound on the selection rate that binds nothing."""
+    """Learn evenhand's rules with a free threshold: a bound on the selection rate that never binds."""
     return fit_evenhand(learn, FREE_THRESHOLD[criterion], tolerances)
 
 
@@ -137,7 +137,7 @@ class _Given(ClassifierMixin, BaseEstimator):
 
 
 def fit_threshold_optimizer(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
-    """Learn fairlearn's group thresholds; under equalized odds it takes no tolerance, so one serves all."""
+    """Learn fairlearn's group thresholds; under equalized odds it has no tolerance, so one is used for all."""
     deciders: dict[float, Decide | None] = {}
     for tolerance in tolerances:
         if criterion == "eo" and deciders:
@@ -159,7 +159,7 @@ def fit_threshold_optimizer(learn: Rows, criterion: str, tolerances: tuple[float
 def fit_oxonfair(
     learn: Rows, criterion: str, tolerances: tuple[float, ...], *, use_fast: bool
 ) -> dict[float, Decide | None]:
-    """Learn OxonFair's offsets for inferred groups: one frontier, from which each tolerance picks."""
+    """Learn OxonFair's offsets for inferred groups: one frontier, from which each tolerance selects."""
     metric = {"dp": group_metrics.demographic_parity, "eo": group_metrics.equalized_odds_max}[criterion]
     fair = FairPredictor(
         lambda table: table[:, :2],
@@ -188,7 +188,7 @@ def fit_reject_option(learn: Rows, criterion: str, tolerances: tuple[float, ...]
 
 
 def fit_flips(learn: Rows, criterion: str, tolerances: tuple[float, ...]) -> dict[float, Decide | None]:
-    """Learn AIF360's equalized odds, which flips decisions at random; it takes no tolerance, so one serves all."""
+    """Learn AIF360's equalized odds, which flips decisions at random; it has no tolerance, so one is used for all."""
     fair = EqOddsPostprocessing(seed=0, **_two_groups(learn))
     fair.fit(_labelled(learn, learn.y), _labelled(learn, learn.p_y > 0.5))
     _forget_metrics()
@@ -206,7 +206,7 @@ def _two_groups(learn: Rows) -> dict[str, list[dict[str, int]]]:
 
 
 def _forget_metrics() -> None:
-    """Empty AIF360's memory of every metric that it ever computed, with the data set: it grows by gigabytes."""
+    """Clear AIF360's cache of every metric that it computed, with the data set: it grows by gigabytes."""
     for base in ClassificationMetric.__mro__:
         for method in vars(base).values():
             for cell in getattr(method, "__closure__", None) or ():
@@ -227,7 +227,7 @@ def _table(rows: Rows) -> NDArray[np.float64]:
 
 
 class ErrorParity(PostProcessor):
-    """error-parity in a Python of its own, which ``EVENHAND_ERROR_PARITY`` names: it needs numpy < 2.
+    """error-parity in a separate Python, which ``EVENHAND_ERROR_PARITY`` names: it needs numpy < 2.
 
     The process is started once, and reads and writes arrays in files.
     """

@@ -1,4 +1,4 @@
-"""What the comparison with peers measured, in two files: ``peers`` writes them, ``tables`` reads them.
+"""The measurements of the comparison with peers, in two files: ``peers`` writes them, ``tables`` reads them.
 
 ``peers.csv`` has a line for each method and split: test accuracy and test gap for every tolerance asked for, empty
 where the method had no rule. ``times.csv`` has a line for each method's time. Both are committed, so that every table
@@ -48,7 +48,7 @@ def read(name: str) -> pd.DataFrame:
 
 
 def outcomes(measured: pd.DataFrame) -> dict[str, Outcomes]:
-    """Return what the methods of one data set, model and criterion came out with."""
+    """Return the outcomes of the methods for one data set, model and criterion."""
     found: dict[str, Outcomes] = {}
     for method, lines in measured.groupby("method", sort=False):
         kept = found.setdefault(str(method), Outcomes(ASKED))

@@ -66,7 +66,7 @@ def rows(source: str, n: int, seed: int = 0) -> tuple[Any, ...]:
 
 
 def problem(source: str, n: int, criterion: Any, tolerances: Any, seed: int = 0) -> Problem:
-    """Return what a search sees."""
+    """Return the problem of a search."""
     y, attributes, p_y, joint = rows(source, n, seed)
     options = Options(criterion=resolve(criterion))
     rows_read = read_rows(y, attributes, p_y, joint, criterion=options.criterion)
@@ -76,13 +76,13 @@ def problem(source: str, n: int, criterion: Any, tolerances: Any, seed: int = 0)
 def figures(
     label: str, n: int, criterion: Any, search: Certified, at_most: float, aim: float, repeats: int = 9
 ) -> None:
-    """Print the ratio on every instance, and the median over them. Adult takes part where it has rows enough."""
+    """Print the ratio on every instance, and the median over them. Adult is included if it has enough rows."""
     ratios = []
     for source, tolerances in (("synthetic", SYNTHETIC), ("adult", ADULT))[: 1 if n > ADULT_ROWS else 2]:
         for tolerance in tolerances:
             instance = problem(source, n, criterion, tolerance)
             solution = search.solve(instance)[0]
-            # A copy of the problem has forgotten which rules it counted.
+            # A copy of the problem has no cached counts.
             seconds, unit = fastest([lambda p=instance: search.solve(replace(p)), argsort_of(n)], repeats)
             unit = min(unit, *fastest([argsort_of(n)]))
             ratios.append(seconds / unit)
@@ -128,7 +128,7 @@ def races(n: int, tolerances: tuple[float, ...]) -> Iterable[tuple[str, Problem]
 
 
 def many_contrasts_figure() -> None:
-    """Print how near the smoothed search, which the certified one starts from, comes to the best rule known."""
+    """Print how close the smoothed search, which the certified one starts from, comes to the best known rule."""
     for (n, groups), best in BEST_KNOWN.items():
         instance = synthetic(n, groups, (0, 1), 0.05)
         started = time.process_time()
@@ -144,7 +144,7 @@ def many_contrasts_figure() -> None:
 
 
 def many_rows_figure() -> None:
-    """Print what more rows cost, and whether their rule is at least as good as the one of 20,000 of them."""
+    """Print the cost of more rows, and whether their rule is at least as good as that of 20,000 of them."""
     for n in (200_000, 1_000_000):
         instance = synthetic(n, 5, (None,), 0.05)
         few = Smoothed().solve(stratified_sample(instance, 20_000, np.random.default_rng(0)))[0]
@@ -162,7 +162,7 @@ def many_rows_figure() -> None:
 
 
 def known_problem(attribute: str, n: int, criterion: Any, tolerance: float, seed: int) -> Problem:
-    """Return what a search sees of a draw of Adult's rows where the attribute itself is known."""
+    """Return the problem for a draw of Adult's rows with a known attribute."""
     y, _, p_y, _ = adult_probabilities()
     column = eh.datasets.load_adult().sensitive[attribute.split()[0]]
     if attribute == "race (3)":
@@ -202,7 +202,7 @@ def known_groups_figure(n: int = 20_000, draws: int = 20) -> None:
 
 
 def frontier_figure(n: int = 20_000) -> None:
-    """Print what a frontier of 50 tolerances costs, in certified solves."""
+    """Print the cost of a frontier of 50 tolerances, in certified solves."""
     for source in ("synthetic", "adult"):
         single = problem(source, n, eh.EqualizedOdds(attribute="sex"), 0.05)
         ladder = problem(source, n, eh.EqualizedOdds(attribute="sex"), np.linspace(0.004, 0.2, 50))

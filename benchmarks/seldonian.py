@@ -1,4 +1,4 @@
-"""Decisions with a promise: evenhand's ``confidence`` beside a Seldonian algorithm.
+"""Decisions with a guarantee: evenhand's ``confidence`` compared with a Seldonian algorithm.
 
 ``python -m benchmarks seldonian``. Both get the same n rows of the synthetic distribution, whose population
 gaps are known, the same tolerance and the same confidence of 0.95. fair-seldonian's QSA trains a logistic
@@ -50,7 +50,7 @@ Decided = Mapping[str, NDArray[np.float64]]
 
 @cache
 def population() -> ZafarDataset:
-    """Return the points that stand for the population; each is weighted by its true p(Y, A | x)."""
+    """Return the points that represent the population; each is weighted by its true p(Y, A | x)."""
     return eh.datasets.make_zafar(POPULATION_ROWS, random_state=12345)
 
 
@@ -80,7 +80,7 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def fit_evenhand(data: ZafarDataset, criterion: str, seed: int, *, budget: float | None = None) -> Decided | None:
-    """Return the population's decisions by evenhand, or None where it refuses."""
+    """Return the population's decisions by evenhand, or None if it raises."""
     wanted: eh.Criterion = {"demographic_parity": eh.DemographicParity(), "equal_opportunity": eh.EqualOpportunity()}[
         criterion
     ]
@@ -97,7 +97,7 @@ def fit_evenhand(data: ZafarDataset, criterion: str, seed: int, *, budget: float
 
 
 def fit_seldonian(data: ZafarDataset, criterion: str, seed: int, *, inequality: Inequality) -> Decided | None:
-    """Return the population's decisions by the Seldonian algorithm, or None where its safety test fails."""
+    """Return the population's decisions by the Seldonian algorithm, or None if its safety test fails."""
     constraint = getattr(fair_seldonian, criterion)(TOLERANCE)
     config = SeldonianConfig(delta=1.0 - CONFIDENCE, inequality=inequality, constraint=constraint)
     try:
@@ -121,7 +121,7 @@ METHODS: dict[str, Callable[[ZafarDataset, str, int], Decided | None]] = {
 
 @dataclass
 class Tally:
-    """What came out for one kind of decisions: the population's accuracy and gap of each solution."""
+    """The outcomes for one kind of decisions: the population's accuracy and gap of each solution."""
 
     accuracy: list[float] = field(default_factory=list)
     gap: list[float] = field(default_factory=list)

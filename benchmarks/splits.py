@@ -66,7 +66,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a rule is learnt from, and the test rows under the models that it will be used with."""
+    """The evidence that a rule is learnt from, and the test rows with the models that it will be used with."""
 
     learn: Rows
     test: Rows
@@ -74,7 +74,7 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False)
 class SplitData:
-    """One random split: the same rows spent in three ways."""
+    """One random split: the same rows used in three ways."""
 
     seed: int
     holdout: Evidence
@@ -111,7 +111,7 @@ def splits(name: str, model: str, n: int) -> Iterator[SplitData]:
 
 
 def directory() -> Path:
-    """Return where results are kept between runs; deleting it makes everything anew."""
+    """Return where results are kept between runs; deleting it recomputes everything."""
     chosen = os.environ.get("EVENHAND_BENCHMARKS")
     path = Path(chosen) if chosen else Path(tempfile.gettempdir()) / "evenhand-benchmarks"
     path.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def scored(name: str, at: Any, found: NDArray[np.float64]) -> Rows:
 
 
 def _probabilities(name: str, model: str, seed: int) -> dict[str, NDArray[np.float64]]:
-    """Train everything that one split needs; each array has p(Y=1|x) first and then the four cells."""
+    """Train all models of one split; each array has p(Y=1|x) first and then the four cells."""
     train, validation, test = dataset(name).splits(random_state=seed)
     every = np.concatenate([train, validation])
     held = fitted(name, model, train)

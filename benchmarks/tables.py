@@ -1,4 +1,4 @@
-"""The comparison's tables and figures, from what was measured: ``python -m benchmarks tables``.
+"""The comparison's tables and figures, from the measured results: ``python -m benchmarks tables``.
 
 Reads ``benchmarks/results`` and writes ``docs/comparison-tables.md`` and the figures next to it; nothing is run again.
 After a quick look (``EVENHAND_SPLITS``) the page is printed instead.
@@ -46,7 +46,7 @@ Found = dict[str, Outcomes]
 
 
 def contests(measured: pd.DataFrame) -> Iterator[tuple[str, str, str, Found]]:
-    """Yield data, model, criterion, and what came out of each method."""
+    """Yield data, model, criterion, and the outcomes of each method."""
     for (data, model, criterion), lines in measured.groupby(["data", "model", "criterion"], sort=False):
         yield str(data), str(model), str(criterion), outcomes(lines)
 
@@ -115,7 +115,7 @@ def within(found: Mapping[str, Outcomes], tolerance: float) -> dict[str, float]:
 
 
 def leaders_table(found: Found, using: set[str]) -> str:
-    """Return, for each tolerance, who is most accurate among those whose mean test gap is within it."""
+    """Return, for each tolerance, the most accurate of the methods whose mean test gap is within it."""
     rows = []
     for tolerance in ASKED:
         every = within(complete(found), tolerance)
@@ -133,7 +133,7 @@ def score_table(measured: pd.DataFrame, criterion: str, *, blind: bool) -> str:
     """Return how often each method is first, or nearly, over all data sets, models and tolerances.
 
     A contest is a tolerance that at least two of the methods are within. Methods that were not run on all splits
-    everywhere do not take part.
+    everywhere are left out.
     """
     using = told_the_attribute(measured) if blind else set()
     fields = [complete(found) for *_, found in contests(measured[measured["criterion"] == criterion])]

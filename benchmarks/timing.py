@@ -20,7 +20,7 @@ def median_seconds(action: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def fastest(actions: Sequence[Callable[[], Any]], repeats: int = 9) -> list[float]:
-    """Return the least CPU seconds of each of some actions. They take turns, so that other work disturbs all alike."""
+    """Return the smallest CPU seconds of each of some actions. They take turns, so that other load affects all."""
     least = [np.inf] * len(actions)
     for _ in range(repeats):
         for position, action in enumerate(actions):
@@ -37,6 +37,6 @@ def argsort_of(n: int) -> Callable[[], Any]:
 
 
 def verdict(measured: float, at_most: float, aim: float | None = None) -> str:
-    """Return whether a figure keeps its bar, with both."""
+    """Return whether a figure meets its target, with both."""
     word = "MISSED" if measured > at_most else "aim met" if aim is not None and measured <= aim else "met"
     return f"(at most {at_most:g}{'' if aim is None else f', aim {aim:g}'}): {word}"

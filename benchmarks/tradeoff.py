@@ -1,4 +1,4 @@
-"""Accuracy against test gap over many splits: what was measured, interpolated at equal gaps, with errors."""
+"""Accuracy against test gap over many splits: measurements, interpolated at equal gaps, with errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Point = tuple[float, float]
 
 @dataclass(eq=False)
 class Outcomes:
-    """Test accuracy and test gap of one method, for each split and each tolerance that it was asked for."""
+    """Test accuracy and test gap of one method, for each split and each requested tolerance."""
 
     tolerances: tuple[float, ...]
     accuracy: list[list[float]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Outcomes:
     missed: list[list[bool]] = field(default_factory=list)
 
     def add(self, points: Sequence[Point | None]) -> None:
-        """Add a split. Where there is no rule for a tolerance, the strictest one that there is stands in."""
+        """Add a split. If there is no rule for a tolerance, the strictest available one is used."""
         filled = [
             next((points[i] for i in looser if points[i] is not None), (np.nan, np.nan)) for looser in self._as_loose()
         ]
@@ -133,6 +133,6 @@ def with_error(value: float, error: float, scale: float = 100.0, digits: int = 2
 
 
 def machine(*packages: str) -> str:
-    """Return the line that says where and with what the figures were made."""
+    """Return a line on the machine and the versions of the figures."""
     named = ", ".join(f"{package} {version(package)}" for package in packages)
     return f"{os.cpu_count()} cores, Python {platform.python_version()}, evenhand {eh.__version__}, {named}"

@@ -13,7 +13,7 @@ RATES = {"true_positive_rate": "true positive rate", "false_positive_rate": "fal
 
 @functools.cache
 def fitted():
-    """Return the classifier of the tutorial and the people it has not seen."""
+    """Return the classifier of the tutorial and its held-out people."""
     adult = eh.datasets.load_adult()
     split = adult.splits(random_state=0, sizes=(12_000, 0, 30_000))
     people, others = adult.take(split.train), adult.take(split.test)

@@ -1,4 +1,4 @@
-"""Is there a fairer rule that is as good? The frontier read the other way: from an accuracy to the smallest gap."""
+"""Is there a fairer rule that is as good? The frontier inverted: from an accuracy to the smallest gap."""
 
 import altair as alt
 

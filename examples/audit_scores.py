@@ -1,4 +1,4 @@
-"""Auditing scores of a model that nobody may look into: what more and more rows say about one gap."""
+"""Auditing scores of a black-box model: what more and more rows show about one gap."""
 
 import altair as alt
 

@@ -14,7 +14,7 @@ def pictures():
     sample = others.X[:5000]
     s1, s2 = fair.bias_scores(sample).T
     flipped = fair.predict(sample) != (fair.predict_proba(sample)[:, 1] > 0.5)
-    # All whose decision is flipped, and a fifth of the others, so that the picture stays small.
+    # All rows whose decision is flipped, and a fifth of the others, so that the picture stays small.
     shown = (s1 > LEFT) & (s1 < RIGHT) & (s2 > LOW) & (s2 < HIGH) & (flipped | (np.arange(len(s1)) % 5 == 0))
     rows = [
         {"s1": round(float(s1[i]), 3), "s2": round(float(s2[i]), 3), "decision": "flipped" if flipped[i] else "kept"}

@@ -1,4 +1,4 @@
-"""Room for some only: whom a budget selects, with parity between groups and without."""
+"""Limited places: whom a budget selects, with parity between groups and without."""
 
 import altair as alt
 

@@ -1,4 +1,4 @@
-"""A certificate: boxes that cover all rules, and why none of them holds a better one."""
+"""A certificate: boxes that cover all rules, and the reason why none of them contains a better one."""
 
 import altair as alt
 import numpy as np

@@ -1,4 +1,4 @@
-"""Met on the sample is not met: the true gap of rules learnt with and without a promise, over fifty samples."""
+"""Met on the sample is not met: the true gap of rules learnt with and without a guarantee, over fifty samples."""
 
 import altair as alt
 

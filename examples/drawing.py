@@ -1,4 +1,4 @@
-"""What the examples share: colours, and where their pictures go."""
+"""Common code of the examples: colours, and the folder of their pictures."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parents[1] / "docs/images/gallery"
 
 
 def finish(chart: alt.Chart) -> alt.Chart:
-    """Return the chart on white, in the house's font sizes."""
+    """Return the chart on white, with uniform font sizes."""
     return chart.configure(background="white", padding=12).configure_axis(
         labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor="#eceff1"
     )

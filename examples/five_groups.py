@@ -11,7 +11,7 @@ REGIONS = np.array(["centre", "east", "north", "south", "west"])
 
 
 def people(n: int, seed: int):
-    """Return features, labels and regions; the regions differ in their features, and so in their chances."""
+    """Return features, labels and regions; the regions differ in their features, and therefore in their rates."""
     rng = np.random.default_rng(seed)
     region = rng.integers(0, 5, n)
     X = rng.normal(size=(n, 3)) + np.array([0.9, 0.4, 0.0, -0.3, -0.7])[region][:, None] * [1.0, 0.6, 0.3]

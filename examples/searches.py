@@ -1,4 +1,4 @@
-"""The certified search beside the paper's Algorithms 2 and 3, on Adult: what each finds at small tolerances."""
+"""The certified search compared with the paper's Algorithms 2 and 3, on Adult: the results at small tolerances."""
 
 import altair as alt
 

@@ -1,4 +1,4 @@
-"""Two attributes: each on its own, and crossed. Parity of each says little about their combinations."""
+"""Two attributes: each separately, and crossed. Parity of each says little about their combinations."""
 
 import altair as alt
 import numpy as np

@@ -1,4 +1,4 @@
-"""A watch over decisions: since the start and over the last rows, and a change that each sees in its time."""
+"""A watch over decisions, since the start and over the last rows, and a change that each detects."""
 
 import altair as alt
 import numpy as np

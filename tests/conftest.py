@@ -1,11 +1,16 @@
-"""Settings that every test shares: the path to the oracles and hypothesis profiles without deadlines."""
+"""Settings that every test shares: one thread per process, the path to the oracles, hypothesis without deadlines."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+# Tests run in two processes. OpenMP threads that wait for a busy core use more time than they save.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -107,7 +107,7 @@ def test_files_that_cannot_be_read_or_replaced_end_no_call(tmp_path, suffix):
         (path / "occupied").touch()
     answer, lines = run(tmp_path)
     assert answer == "6.0 0"
-    assert lines[-1].startswith("evenhand: compiled code cannot be kept (IsADirectoryError")
+    assert lines[-1].startswith("evenhand: compiled code cannot be cached (IsADirectoryError")
     assert len(lines) == (2 if suffix == "nbi" else 1)
 
 
@@ -116,7 +116,7 @@ def test_a_full_disk_ends_no_call(tmp_path):
     answer, lines = run(tmp_path, before=full)
     assert answer == "6.0 0"
     assert len(lines) == 1
-    assert lines[0].startswith("evenhand: compiled code cannot be kept (OSError")
+    assert lines[0].startswith("evenhand: compiled code cannot be cached (OSError")
 
 
 def test_no_folder_that_can_be_written_ends_no_call(tmp_path):

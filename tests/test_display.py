@@ -124,7 +124,7 @@ def test_figures_show_and_are_saved_without_a_network(held, name, tmp_path):
     assert "var(--" not in figure.svg()
     assert "var(--" not in str(figure.to_dict())
     assert figure.save(tmp_path / "f.svg").read_text() == figure.svg()
-    with pytest.raises(InputError, match=r"ends with .svg"):
+    with pytest.raises(InputError, match=r"must end with one of .svg"):
         figure.save(tmp_path / "f.bmp")
 
 

@@ -54,7 +54,7 @@ def test_group_scores_where_joint_scores_are_needed_name_the_options(tmp_path, c
     argv = ["fit", str(table), "--label", "y", "--score", "p", "--sensitive", "sex", "--group-score", "F=f"]
     assert main([*argv, "--criterion", "eo", "-o", str(tmp_path / "rule.json")]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "Instead of --group-score give --joint-score '0,F=COLUMN' --joint-score '0,M=COLUMN'" in told
+    assert "Instead of --group-score, pass --joint-score '0,F=COLUMN' --joint-score '0,M=COLUMN'" in told
     assert main([*argv, "--criterion", "dp", "--tolerance", "0.2", "-o", str(tmp_path / "rule.json")]) == 0
 
 

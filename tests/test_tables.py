@@ -99,7 +99,7 @@ def test_messages_name_the_column_and_its_like(tmp_path):
     tables.write_table(tmp_path / "t.csv", {"score": [0.5], "label": [1], "text": ["x"]})
     with pytest.raises(InputError, match="Did you mean 'score'"):
         tables.read_table(tmp_path / "t.csv", ["scroe"])
-    with pytest.raises(InputError, match="must hold numbers"):
+    with pytest.raises(InputError, match="must contain numbers"):
         tables.numbers_of(tables.read_table(tmp_path / "t.csv", ["text"]), "text")
     pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "twice.parquet")
     with pytest.raises(InputError, match="2 columns called 'a'"):

@@ -1,16 +1,16 @@
 """Check a proof that a rule is optimal: ``python tools/check_certificate.py certificate.json rows.csv``.
 
-This file needs Python's standard library only, and nothing of evenhand. All arithmetic is on integers and fractions: a
+This file needs only Python's standard library, and nothing of evenhand. All arithmetic is on integers and fractions: a
 double is a fraction whose denominator is a power of two, so nothing is rounded.
 
 The claim. Each row i has a margin m, contrasts g, a gain and effects. A rule z decides 1 where m - z.g > 0. Its utility
 is offset + the gains of the rows decided 1, and its values are the sums of their effects. A rule is feasible if
 lower - slack <= values <= upper + slack. The claim is that the rule z of the certificate has the stated utility and
-values and is feasible, and that no feasible rule has a larger utility. Compared are all z on no row's plane
+values and is feasible, and that no feasible rule has a larger utility. All z on no row's plane are compared
 {z : m = z.g}, however narrow their cell is, and z = 0.
 
 The proof. A rule is also a point x = (t, w) with t > 0, z_k = w_k / (t scale_k), on the surface of a half-cube: 2 K + 1
-faces. A face is a box. The certificate halves boxes, and each box that is not halved is dealt with in one of two ways:
+faces. A face is a box. The certificate halves boxes, and each box that is not halved is resolved in one of two ways:
 
 - "bound", with omega 0 or 1 and a multiplier for each constraint. In the box a row is surely 1, surely 0 or open. With
   S and T the sums of gain and effects over the rows surely 1 (S has the offset), every feasible rule in the box has
@@ -19,7 +19,7 @@ faces. A face is a box. The certificate halves boxes, and each box that is not h
   must be below the next utility above the claimed one: utilities are multiples of the gains' greatest common divisor.
   With omega = 0 it must be negative: then the box has no feasible rule.
 - "cells": the open rows' planes cut the box into cells, each of which is a convex set with its corners. All are
-  looked at.
+  visited.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MOST_OPEN_PLANES_IN_CELLS = 200
 
 
 class Refused(Exception):  # noqa: N818
-    """Why a claim is not confirmed."""
+    """The reason why a claim is not confirmed."""
 
 
 def exact(value, what):
-    """Return a number as the fraction that it is."""
+    """Return a number as an exact fraction."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise Refused(f"{what} is not a number: {value!r}")
     try:
@@ -61,7 +61,7 @@ def whole(fractions, denominator):
 
 
 class Claim:
-    """What is claimed, as exact numbers, and the rows as integers."""
+    """The claim as exact numbers, and the rows as integers."""
 
     def __init__(self, certificate, table):
         if certificate.get("schema") != SCHEMA:
@@ -84,7 +84,7 @@ class Claim:
             raise Refused("scale must have a positive number for each of z")
         rows = [[Fraction(float(v)) for v in row] for row in table]
         if len(rows) != claim["rows"] or any(len(row) != 2 + self.k + self.c for row in rows):
-            raise Refused("the table has not the rows and columns that the claim speaks of")
+            raise Refused("the table does not have the rows and columns of the claim")
         # Gains, effects and bounds over one denominator; a row of scores over its own, which changes no sign.
         amounts = [row[1 + self.k :] for row in rows]
         offset, utility = exact(claim["offset"], "offset"), exact(claim["utility"], "utility")
@@ -101,14 +101,14 @@ class Claim:
             m, g = row[0], row[1 : 1 + self.k]
             v = [m] + [-a / s for a, s in zip(g, scale, strict=True)]
             plane = whole(v, common(v))
-            key = tuple(a // (math.gcd(*plane) or 1) for a in plane)  # rows on one plane are decided alike
+            key = tuple(a // (math.gcd(*plane) or 1) for a in plane)  # rows on one plane get the same decision
             planes[key] = tuple(a + b for a, b in zip(planes.get(key, [0] * len(amount)), amount, strict=True))
             self.levels.append(m - sum(a * b for a, b in zip(g, self.z, strict=True)) > 0)
             self.own.append(m > 0)
         self.planes, self.totals = list(planes), list(planes.values())
 
     def feasible(self, values):
-        """Tell whether values meet the bounds."""
+        """Return whether values meet the bounds."""
         return all(
             (low is None or v >= low) and (high is None or v <= high)
             for v, low, high in zip(values, self.lower, self.upper, strict=True)
@@ -123,12 +123,12 @@ class Claim:
         return sums[0], sums[1:]
 
     def check_rule(self):
-        """Refuse unless the rule has the utility and the values claimed and meets the bounds."""
+        """Raise unless the rule has the claimed utility and values and meets the bounds."""
         utility, values = self.count(self.levels)
         if utility != self.utility or values != self.values:
-            raise Refused("the rule has not the utility and the values claimed")
+            raise Refused("the rule does not have the claimed utility and values")
         if not self.feasible(values):
-            raise Refused("the rule misses its bounds")
+            raise Refused("the rule violates its bounds")
         utility, values = self.count(self.own)
         if utility > self.utility and self.feasible(values):
             raise Refused("z = 0 is feasible and better")
@@ -163,7 +163,7 @@ def classify(claim, low, high, rows, sums):
 
 
 def check_bound(claim, node, opened, sums):
-    """Refuse unless the multipliers of a box prove that it has no better feasible rule."""
+    """Raise unless the multipliers of a box prove that it has no better feasible rule."""
     omega, multipliers = node[1], [exact(v, "a multiplier") for v in node[2]]
     if omega not in (0, 1) or isinstance(omega, bool) or len(multipliers) != claim.c:
         raise Refused("a bound needs omega 0 or 1, and a multiplier for each constraint")
@@ -173,7 +173,7 @@ def check_bound(claim, node, opened, sums):
     for price, t, low, high in zip(prices, sums[1:], claim.lower, claim.upper, strict=True):
         bound = high if price > 0 else low
         if price != 0 and bound is None:
-            raise Refused("a multiplier is for a bound that there is not")
+            raise Refused("a multiplier belongs to an infinite bound")
         total += price * (bound - t) if price else 0
     for i in opened:
         row = claim.totals[i]
@@ -185,7 +185,7 @@ def check_bound(claim, node, opened, sums):
 
 
 def corners(low, high):
-    """Return the corners of a box in the order of its edge; two where it is a line."""
+    """Return the corners of a box in the order of its edge; two if it is a line."""
     a, *rest = (j for j in range(len(low)) if low[j] != high[j])
     turns = ([low, low], [high, low], [high, high], [low, high]) if rest else ([low], [high])
     found = [list(low) for _ in turns]
@@ -215,9 +215,9 @@ def cut(cell, values):
 
 
 def check_cells(claim, low, high, opened, sums):
-    """Refuse where a cell of a box is feasible and better."""
+    """Raise if a cell of a box is feasible and better."""
     if len(opened) > MOST_OPEN_PLANES_IN_CELLS:
-        raise Refused("too many rows are open in a box whose cells are to be looked at")
+        raise Refused("too many rows are open in a box whose cells must be visited")
     cells = [(corners(low, high), sums)]
     for i in opened:
         found = []
@@ -235,7 +235,7 @@ def check_cells(claim, low, high, opened, sums):
 
 
 def check_face(claim, face, nodes):
-    """Refuse unless the nodes, each followed by its halves, deal with all of a face; return how many there are."""
+    """Raise unless the nodes, each followed by its halves, cover all of a face; return how many there are."""
     waiting = [(*face, range(len(claim.planes)), [claim.offset] + [0] * claim.c)]
     used = 0
     while waiting:
@@ -246,7 +246,7 @@ def check_face(claim, face, nodes):
         opened, sums = classify(claim, low, high, rows, sums)
         if isinstance(node, int) and not isinstance(node, bool):
             if not 0 <= node <= claim.k or low[node] == high[node]:
-                raise Refused("a box is halved along a side that it has not")
+                raise Refused("a box is halved along a side that it does not have")
             low, high = [2 * a for a in low], [2 * a for a in high]
             middle = (low[node] + high[node]) // 2
             first, second = list(high), list(low)

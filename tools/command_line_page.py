@@ -22,7 +22,7 @@ def page() -> str:
     with mock.patch("sys.argv", ["evenhand"]):  # cyclopts names the program after it
         text = make_app().generate_docs(output_format="markdown", recursive=True)
     commands = text[text.index("## evenhand demo") :]
-    # What installs the shell's completion is not a command of ours.
+    # The option that installs the shell's completion is not one of our commands.
     commands = re.sub(r"(?ms)^## evenhand --install-completion.*?(?=^## |\Z)", "", commands)
     # A line that is a command is shown as code.
     commands = re.sub(r"(?m)^(evenhand [^\n`]*)$(?!\n```)", r"    \1", commands)

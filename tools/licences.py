@@ -1,6 +1,6 @@
-"""List the licences of what evenhand depends on, as Markdown: ``make licences``.
+"""List the licences of evenhand's dependencies, as Markdown: ``make licences``.
 
-Starts from the dependencies that ``pyproject.toml`` names, core and extras, and follows them through what is installed.
+Starts from the dependencies in ``pyproject.toml``, core and extras, and follows those of the installed packages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CLASSIFIER = "License :: OSI Approved :: "
 
 
 def name_of(requirement: str) -> str:
-    """Return the package that a requirement is about."""
+    """Return the package of a requirement."""
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
 
 
@@ -33,7 +33,7 @@ def licence_of(distribution: metadata.Distribution) -> str:
 
 
 def closure(requirements: list[str]) -> dict[str, str]:
-    """Return each package that the requirements lead to, with its licence."""
+    """Return all direct and indirect requirements, with their licences."""
     found: dict[str, str] = {}
     waiting = [name_of(r) for r in requirements]
     while waiting:

@@ -1,4 +1,4 @@
-"""Run the notebooks of examples/ and write what they show into them.
+"""Run the notebooks of examples/ and store their output.
 
 ``python tools/notebooks.py examples/start_here.ipynb`` executes the cells in order, as Jupyter would, and stores their
 output; ``--page start.html`` also writes a page that looks as the notebook does. It needs no Jupyter.
@@ -38,7 +38,7 @@ def execute(notebook: dict[str, Any], folder: Path) -> None:
 
 @contextlib.contextmanager
 def in_folder(folder: Path) -> Iterator[None]:
-    """Work in a folder for a while."""
+    """Work in a folder temporarily."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -48,7 +48,7 @@ def in_folder(folder: Path) -> Iterator[None]:
 
 
 def run_cell(source: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Run one cell; return what it printed, and the value of its last expression."""
+    """Run one cell; return its printed output, and the value of its last expression."""
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed = io.StringIO()
@@ -67,7 +67,7 @@ def run_cell(source: str, names: dict[str, Any], count: int) -> list[dict[str, A
 
 
 def bundle_of(value: Any) -> dict[str, str]:
-    """Return what a notebook shows of a value, as Jupyter would ask for it."""
+    """Return the displayed forms of a value, as Jupyter requests them."""
     if hasattr(value, "_repr_mimebundle_"):
         found = value._repr_mimebundle_()
         return {kind: found[kind] for kind in ("text/plain", "text/html") if kind in found}
@@ -83,7 +83,7 @@ def lines(text: str) -> list[str]:
 
 
 def as_page(notebook: dict[str, Any], title: str) -> str:
-    """Return a notebook as a page, to look at."""
+    """Return a notebook as an HTML page."""
     parts = []
     for cell in notebook["cells"]:
         source = html.escape("".join(cell["source"]))
@@ -100,7 +100,7 @@ def as_page(notebook: dict[str, Any], title: str) -> str:
 
 
 def main() -> None:
-    """Run the notebooks that are named."""
+    """Run the named notebooks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("notebooks", type=Path, nargs="+")
     parser.add_argument("--page", type=Path, help="also write a page of the last one")

@@ -2,8 +2,10 @@
 
     python tools/reproduction_page.py evenhand-experiments
 
+Experiments that ran with ``--settings authors`` get one table, beside the same rows with our settings.
+
 Each section of docs/reproduction.md that is named after an experiment has that experiment's tables in their order. They
-are replaced; the sentences around them are not, and have to be read again by a person.
+are replaced; the sentences around them are not, and a person has to check them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reproduction.md"
 RESULTS = ROOT / "benchmarks" / "results" / "reproduction"
 FIGURES = ROOT / "docs" / "images" / "reproduction"
+AUTHORS = RESULTS / "authors"
+BOTH_SETTINGS = "Both settings"
 TABLE = re.compile(r"(?m)(?:^\|.*\n?)+")
 
 
@@ -32,7 +36,7 @@ def tables(text: str) -> list[str]:
 
 
 def with_tables(section: str, found: list[str]) -> str:
-    """Return a section with other tables in the places of its own."""
+    """Return a section with its tables replaced."""
     left = iter(found)
     made = TABLE.sub(lambda old: next(left) + "\n" * (len(old.group()) - len(old.group().rstrip("\n"))), section)
     if rest := list(left):
@@ -40,8 +44,29 @@ def with_tables(section: str, found: list[str]) -> str:
     return made
 
 
+def algorithms(text: str) -> dict[tuple[str, str], list[str]]:
+    """Return test accuracy and test gap of the paper's algorithms, by method and tolerance."""
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in tables(text)[0].splitlines()]
+    return {(row[0], row[1]): row[2:4] for row in rows if row[0].startswith("MBS (Algorithm")}
+
+
+def both_settings() -> str:
+    """Return the table of the committed results with the authors' settings and with ours."""
+    heads = ["experiment", "method", "asked for"]
+    heads += ["test accuracy, authors' settings", "test gap", "test accuracy, our settings", "test gap"]
+    rows = [heads, ["---"] * len(heads)]
+    for source in sorted(AUTHORS.glob("*.md")):
+        ours = algorithms((RESULTS / source.name).read_text(encoding="utf-8"))
+        for key, theirs in algorithms(source.read_text(encoding="utf-8")).items():
+            rows.append([f"`{source.stem}`", *key, *theirs, *ours[key]])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def main(directory: str) -> None:
-    """Copy everything that is there."""
+    """Copy all available results."""
+    AUTHORS.mkdir(parents=True, exist_ok=True)
+    for source in Path(directory).glob("*-authors/*.md"):
+        shutil.copyfile(source, AUTHORS / source.name)
     page = PAGE.read_text(encoding="utf-8")
     RESULTS.mkdir(parents=True, exist_ok=True)
     for name, section in sections(page).items():
@@ -53,6 +78,8 @@ def main(directory: str) -> None:
         (RESULTS / source.name).write_text(text, encoding="utf-8")
         for figure in source.parent.glob("*.svg"):
             shutil.copyfile(figure, FIGURES / figure.name)
+    section = sections(page)[BOTH_SETTINGS]
+    page = page.replace(section, with_tables(section, [both_settings()]))
     PAGE.write_text(page, encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""Install the files of dist/ in empty environments and try them there: ``make dist``.
+"""Install the files of dist/ in empty environments and test them there: ``make dist``.
 
 The wheel with each extra on the Python that runs this, the wheel with the light extras on every other Python from 3.11
-on that is at hand, the source distribution alone, and the demonstration from ``evenhand[all]``.
+on that is installed, the source distribution alone, and the demonstration from ``evenhand[all]``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
-EXTRAS = ("cli", "report", "io", "onnx", "engines", "torch", "experiments")
-# PyTorch's wheels are large, and the one that is pinned is not made for every Python.
+EXTRAS = ("cli", "report", "io", "onnx", "engines", "mlflow", "torch", "experiments")
+# PyTorch's wheels are large, and the pinned one is not available for every Python.
 LIGHT = ("cli", "report", "io")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def pythons() -> list[str]:
-    """Return every Python from 3.11 on that answers, this one first."""
+    """Return every working Python from 3.11 on, this one first."""
     found = {sys.version_info[:2]: sys.executable}
     installed = Path.home().glob(".pyenv/versions/3.*/bin/python")
     for candidate in [*map(str, installed), *(shutil.which(f"python{version}") for version in VERSIONS)]:

@@ -1,4 +1,4 @@
-"""A dbt test from a rule: it fails where a stored decision is not the one that the rule makes.
+"""A dbt test from a rule: it fails if a stored decision differs from the rule's.
 
 ``python dbt_test.py rule.json decided p sex=F:p_f sex=M:p_m --dialect duckdb > tests/decided_by_the_rule.sql``
 """
@@ -32,10 +32,10 @@ def dbt_test(rule: eh.Rule, model: str, *, p_y: str, p_group: Any, decision: str
     column = DIALECTS[dialect].name(decision)
     if any("endraw" in text for text in (expected, column)) or not model.isidentifier():
         raise ValueError("A name or a label cannot be written into a dbt model: rename it.")
-    # Braces in a label are text and not dbt's.
+    # Braces in a label are text, not dbt's.
     expected, column = (f"{{% raw %}}{text}{{% endraw %}}" for text in (expected, column))
     return (
-        f"-- Rows whose decision is not the rule's. A score that is no probability has no decision.\n"
+        f"-- Rows whose decision is not the rule's. A score that is not a probability has no decision.\n"
         f"select * from {{{{ ref('{model}') }}}}\n"
         f"where {column} <> {expected}\n"
         f"   or ({column} is null and {expected} is not null)\n"

@@ -1,6 +1,6 @@
-"""Why a request is refused, as JSON: what FastAPI says of each mistake, without the values that were sent.
+"""The reasons why a request is refused, as JSON: FastAPI's message for each mistake, without the values sent.
 
-FastAPI's own answer repeats them, and fails where JSON has no form for one: NaN, infinity, half of a surrogate pair.
+FastAPI's own answer repeats the values, and fails if JSON cannot represent one: NaN, infinity, half a surrogate pair.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MOST_REASONS = 20
 
 
 def answer_with_reasons(app: FastAPI) -> None:
-    """Let a service answer requests that it cannot read with 422 and the reasons."""
+    """Make a service answer invalid requests with 422 and the reasons."""
 
     @app.exception_handler(RequestValidationError)
     def refuse(request: Request, error: RequestValidationError) -> Response:

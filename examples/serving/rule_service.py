@@ -1,4 +1,4 @@
-"""A FastAPI service behind a model that exists already: its probabilities in, fair decisions and receipts out.
+"""A FastAPI service behind an existing model: its probabilities in, fair decisions and receipts out.
 
 On 127.0.0.1:
 ``EVENHAND_RULE=served/rule.json uvicorn --app-dir examples/serving --factory rule_service:from_environment``

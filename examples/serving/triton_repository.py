@@ -21,7 +21,7 @@ TYPES = {
 
 
 def add_model(onnx_file: str | Path, repository: str | Path, name: str, version: int = 1) -> Path:
-    """Put an ONNX file into a model repository, with the configuration that fits it; return its folder."""
+    """Put an ONNX file into a model repository, with a matching configuration; return its folder."""
     folder = Path(repository) / name
     (folder / str(version)).mkdir(parents=True, exist_ok=True)
     (folder / "config.pbtxt").write_text(configuration(onnx_file, name), encoding="utf-8")
@@ -30,7 +30,7 @@ def add_model(onnx_file: str | Path, repository: str | Path, name: str, version:
 
 
 def configuration(onnx_file: str | Path, name: str) -> str:
-    """Return the text of config.pbtxt, from the inputs and outputs that the file really has."""
+    """Return the text of config.pbtxt, from the actual inputs and outputs of the file."""
     session = onnxruntime.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"])
     lines = [f'name: "{name}"', 'backend: "onnxruntime"', "max_batch_size: 0"]
     for kind, tensors in (("input", session.get_inputs()), ("output", session.get_outputs())):

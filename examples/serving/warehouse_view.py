@@ -1,4 +1,4 @@
-"""A view in a warehouse that decides every row of a table of scores, and stays up to date by itself."""
+"""A view in a warehouse that decides every row of a table of scores, and is always up to date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evenhand.export.sql import DIALECTS
 
 
 def create_view(rule: eh.Rule, view: str, table: str, *, p_y: str, p_group: Any, dialect: str = "ansi") -> str:
-    """Return the statement that makes a view: all columns of a table, ``fair_margin`` and ``decision``.
+    """Return the statement that creates a view: all columns of a table, ``fair_margin`` and ``decision``.
 
     Parameters
     ----------

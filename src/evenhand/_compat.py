@@ -1,4 +1,4 @@
-"""The parts of scikit-learn that are not public but that estimators cannot do without, in one place."""
+"""The parts of scikit-learn that are private but that estimators need, in one place."""
 
 from __future__ import annotations
 
@@ -39,17 +39,14 @@ def validated(fit: Method) -> Method:
         except InvalidParameterError as error:
             hint = ""
             if "'fit' and 'predict_proba'" in str(error):
-                hint = (
-                    " A model that gives no probabilities has them when it is wrapped:"
-                    " sklearn.calibration.CalibratedClassifierCV(model)."
-                )
+                hint = " If the model has no predict_proba, wrap it: sklearn.calibration.CalibratedClassifierCV(model)."
             raise InputError(f"{error}{hint}") from None
 
     return cast(Method, run)
 
 
 def num_samples(X: Any) -> int:
-    """Return the number of rows of whatever a model takes."""
+    """Return the number of rows of any input that a model accepts."""
     try:
         return int(_num_samples(X))
     except TypeError as error:
@@ -57,10 +54,10 @@ def num_samples(X: Any) -> int:
 
 
 def safe_indexing(X: Any, rows: Any) -> Any:
-    """Return some rows of an array, frame of any library, sparse matrix or list, in its own type."""
+    """Return some rows of an array, a frame of any library, a sparse matrix or a list, in the same type."""
     return _safe_indexing(X, rows)
 
 
 def routing_enabled() -> bool:
-    """Tell whether scikit-learn's metadata routing is switched on."""
+    """Return whether scikit-learn's metadata routing is enabled."""
     return bool(_routing_enabled())

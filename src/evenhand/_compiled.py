@@ -1,8 +1,8 @@
-"""numba's compiler with a cache on disk that may be damaged, unreadable or full without ending a call.
+"""numba's compiler with a disk cache that tolerates damaged, unreadable and full storage.
 
-numba raises whatever reading a damaged file raises, and whatever writing to a full disk raises. Here such a kernel is
-compiled anew, and one line on standard error says so. The parts of numba that are not public are used in this module
-alone; where a version of numba does not have them, its own cache is used as it is.
+numba passes on any exception from reading a damaged file or writing to a full disk. Here, such a kernel is
+recompiled, and one line on standard error reports it. Only this module uses private parts of numba. If a version of
+numba does not have them, its own cache is used unchanged.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ with suppress(ImportError, AttributeError):
     _caching = importlib.import_module("numba.core.caching")
     _CompileResult, _FunctionCache = _caching.CompileResultCacheImpl, _caching.FunctionCache
 
-DAMAGED = "evenhand: the compiled code in {folder} is damaged ({reason}) and is compiled anew."
+DAMAGED = "evenhand: the compiled code in {folder} is damaged ({reason}) and is compiled again."
 NOT_KEPT = (
-    "evenhand: compiled code cannot be kept ({reason}), so every process compiles it again, which takes 10 to 20"
+    "evenhand: compiled code cannot be cached ({reason}), so every process compiles it again, which takes 10 to 20"
     " seconds. Set NUMBA_CACHE_DIR to a folder that can be written."
 )
 _said: set[str] = set()
 
 
 def njit(*, cache: bool = True, allocates: bool = True, **options: Any) -> Callable[[Any], Any]:
-    """Return numba's decorator of the same name, whose cache on disk never ends a call.
+    """Return numba's decorator of the same name, with a disk cache whose failures do not end a call.
 
-    A kernel that makes no arrays, which is what ``allocates`` says, is compiled faster without numba's memory manager.
+    With ``allocates=False``, a kernel that creates no arrays compiles faster, without numba's memory manager.
     """
     if not allocates:
         options["_nrt"] = False
 
     def decorate(function: Any) -> Any:
         kernel = numba.njit(**options)(function)
-        # Without a dispatcher numba does not compile at all: NUMBA_DISABLE_JIT is set.
+        # With NUMBA_DISABLE_JIT there is no dispatcher, because numba does not compile.
         if not cache or not hasattr(kernel, "enable_caching"):
             return kernel
         try:
@@ -61,7 +61,7 @@ def njit(*, cache: bool = True, allocates: bool = True, **options: Any) -> Calla
 
 
 class _CheckedForm(_CompileResult):  # type: ignore[misc]
-    """The compiled form of a kernel with its digest: machine code with a wrong byte in it must not run."""
+    """The compiled form of a kernel with its digest, so that corrupted machine code never runs."""
 
     def reduce(self, data: Any) -> tuple[bytes, bytes]:
         content: bytes = _dumps(super().reduce(data))
@@ -70,18 +70,18 @@ class _CheckedForm(_CompileResult):  # type: ignore[misc]
     def rebuild(self, target_context: Any, reduced_data: tuple[bytes, bytes]) -> Any:
         digest, content = reduced_data
         if hashlib.sha256(content).digest() != digest:
-            raise ValueError("its digest is another")
+            raise ValueError("its digest does not match")
         return super().rebuild(target_context, pickle.loads(content))
 
 
 class _LastingCache(_FunctionCache):  # type: ignore[misc]
-    """The cache of one kernel. What cannot be read is compiled anew, and what cannot be written is not kept."""
+    """The cache of one kernel. Unreadable entries are compiled again; entries that cannot be written are skipped."""
 
     _impl_class = _CheckedForm
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        # numba looks at the file of the kernel alone, and what the kernel calls may be in others.
+        # numba only checks the kernel's own file, but the kernel may call functions of other files.
         stamp = self._cache_file._source_stamp, _digest_of_folder(Path(function.__code__.co_filename).parent)
         self._cache_file._source_stamp = stamp
 
@@ -91,7 +91,7 @@ class _LastingCache(_FunctionCache):  # type: ignore[misc]
             return super().load_overload(sig, target_context)
         except Exception as error:
             _say(DAMAGED, folder=self.cache_path, reason=_short(error))
-        # What stands in the way is named when the kernel cannot be saved, either.
+        # The cause is reported if saving the kernel fails, too.
         with suppress(OSError):
             self.flush()
         return None
@@ -118,14 +118,14 @@ def _short(error: Exception) -> str:
 
 
 def _say(message: str, **details: str) -> None:
-    """Print a line on standard error, each message once in a process."""
+    """Print a line on standard error; each message is printed once per process."""
     if message not in _said:
         _said.add(message)
         print(message.format(**details), file=sys.stderr, flush=True)
 
 
 class Pointer(numba.types.WrapperAddressProtocol):
-    """A kernel that others call through a pointer: they are not compiled again for each kernel that it may point to."""
+    """A kernel that is called through a pointer, so that its callers are not compiled again for each such kernel."""
 
     def __init__(self, kernel: Any, result: Any, arguments: tuple[Any, ...]) -> None:
         self._signature = result(*arguments)

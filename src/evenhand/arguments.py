@@ -1,4 +1,4 @@
-"""Single arguments, checked where a caller hands them in: each error says what was passed and what is expected."""
+"""Checks of single arguments: each error says what was passed and what is expected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Seed = int | np.random.RandomState | np.random.Generator | None
 
 
 def shown(value: object) -> str:
-    """Return a value as an error message shows it: short, on one line, whatever it is."""
+    """Return a value as error messages show it: short and on one line."""
     kind = type(value).__name__
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}, {value.dtype}"
@@ -33,19 +33,19 @@ def shown(value: object) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is one number that a float can hold; truth values and text are none."""
+    """Return whether a value is one number that a float can hold; truth values and text do not count."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
     return not isinstance(value, int) or abs(value) <= sys.float_info.max
 
 
 def is_whole(value: object) -> bool:
-    """Tell whether a value is a whole number; truth values are none."""
+    """Return whether a value is a whole number; truth values do not count."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def check_whole(value: Any, name: str, *, at_least: int, at_most: int = 2**31 - 1) -> int:
-    """Return a whole number between two others, or raise."""
+    """Return a whole number within bounds, or raise."""
     if not (is_whole(value) and at_least <= value <= at_most):
         wanted = f"of at least {at_least}" if at_most == 2**31 - 1 else f"from {at_least} to {at_most}"
         raise InputError(f"{name} must be a whole number {wanted}; got {shown(value)}.")
@@ -68,7 +68,7 @@ def check_flag(value: Any, name: str) -> bool:
 
 
 def check_text(value: Any, name: str, what: str = "text") -> str:
-    """Return a text, or raise. One with half a surrogate pair can be written to no file."""
+    """Return a text, or raise. A text with half a surrogate pair cannot be written to a file."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be {what}; got {shown(value)}.")
     try:
@@ -79,7 +79,7 @@ def check_text(value: Any, name: str, what: str = "text") -> str:
 
 
 def check_label(value: Any, name: str = "pos_label") -> Hashable:
-    """Return a label, or raise where it cannot be looked for among others."""
+    """Return a label, or raise if it is not hashable or not equal to itself."""
     try:
         hash(value)
         known = bool(value == value)
@@ -101,7 +101,7 @@ def check_path(path: Any, name: str = "path") -> Path:
 
 
 def check_seed(random_state: Any) -> Any:
-    """Return what NumPy can make a generator of, or raise."""
+    """Return a valid seed for a NumPy generator, or raise."""
     seeds = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
     if random_state is None or isinstance(random_state, seeds):
         return random_state
@@ -111,7 +111,7 @@ def check_seed(random_state: Any) -> Any:
 
 
 def is_missing(value: object) -> bool:
-    """Tell whether a value stands for "not known": None, NaN, NaT or pandas' NA."""
+    """Return whether a value means "unknown": None, NaN, NaT or pandas' NA."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, np.datetime64 | np.timedelta64):

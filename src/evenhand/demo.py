@@ -1,10 +1,10 @@
-"""The demonstration: the embedded Adult data, from a model that is unfair to decisions that can be defended.
+"""The demonstration: from an unfair model on the embedded Adult data to fair decisions.
 
-``python -m evenhand.demo`` and ``evenhand demo`` run it. It needs no network and well under a minute.
+``python -m evenhand.demo`` and ``evenhand demo`` run it. It needs no network and takes well under a minute.
 
-Half of the people are learnt from and half are judged on. A verdict on the second half is a pass only if the whole
-interval of the gap is within the tolerance. So the rule keeps three standard errors away from it (``safety=3``): one
-for the chance in what it was learnt from, and the rest for that in what it is judged on.
+The rule is learnt on half of the people and audited on the other half. A verdict is a pass only if the whole
+confidence interval of the gap is within the tolerance. The rule therefore keeps three standard errors away from the
+tolerance (``safety=3``), which covers the sampling error of both halves.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LABELS = ("<=50K", ">50K")
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """What the demonstration found.
+    """The results of the demonstration.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class Demo:
     rule : Rule
         The rule.
     curve : Frontier
-        The best rules along a ladder of tolerances.
+        The best rules over a range of tolerances.
     report : Path
-        Where the report is.
+        The path of the report.
     """
 
     before: Audit
@@ -76,20 +76,20 @@ def run_demo(
     Parameters
     ----------
     output : path, default="evenhand-report.html"
-        Where the report goes.
+        The path of the report.
     tolerance : float, default=0.10
         The largest allowed difference of selection rates.
     random_state : int, default=0
-        For the split, the folds and the models.
+        Seed of the split, the folds and the models.
     rows : int or None, default=None
-        Use only so many rows; None uses all 45,222.
+        The number of rows to use; None uses all 45,222.
     say : callable, default=print
-        Is told what is being done.
+        Called with each line of progress.
 
     Returns
     -------
     Demo
-        The audits, the rule and where the report is.
+        The audits, the rule and the path of the report.
     """
     tolerance = check_tolerance(tolerance)
     begin = time.perf_counter()
@@ -115,12 +115,12 @@ def run_demo(
             "data": data.description,
             "sha256": SHA256,
             "models": f"gradient boosted trees, cross-fitted in {FOLDS} folds on"
-            f" {len(learning):,} rows; {ATTRIBUTE} is no feature",
+            f" {len(learning):,} rows; {ATTRIBUTE} is not a feature",
             "command": "evenhand demo",
         },
     )
     path = write_report(summary, output)
-    say(f"\nThe report, with the whole trade-off to move along, is in {path.resolve()}")
+    say(f"\nThe report, with a slider over the whole trade-off, is in {path.resolve()}")
     say(f"Done in {time.perf_counter() - begin:.0f} seconds.")
     return Demo(before, after, rule, curve, path)
 
@@ -149,7 +149,7 @@ def _train(
         random_state=seed,
     )
     say(f"Training gradient boosted trees for the label and for {ATTRIBUTE}, in {FOLDS} folds ...")
-    # One thread: on a busy machine the threads of such short fits mostly wait for each other.
+    # One thread: with several, such short fits are slow on a busy machine.
     with threadpool_limits(1, user_api="openmp"):
         fair.fit(X[learning], y[learning], sensitive_features={ATTRIBUTE: group[learning]})
         p_y, p_group = fair.probabilities(X[held_out])
@@ -158,7 +158,7 @@ def _train(
 
 
 def _features(data: Dataset) -> tuple[FloatArray, list[bool]]:
-    """Return the columns as numbers, categories by their position, and which of them are categories."""
+    """Return the columns as numbers, categories as codes, and a mask of the categorical columns."""
     columns = [column for name, column in data.frame.items() if name not in (ATTRIBUTE, LABEL)]
     categorical = [column.dtype.kind not in "iuf" for column in columns]
     numbers = [

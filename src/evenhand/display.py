@@ -1,7 +1,7 @@
-"""Results as people see them: one description of sentences and tables, written as HTML for notebooks or as text.
+"""How results are displayed: sentences and tables, written as HTML for notebooks or as text.
 
-The HTML needs no network and no JavaScript. It inherits the colours of the page around it, so that it can be read on a
-light and on a dark background; verdicts have colours of their own, with the same contrast on both.
+The HTML needs no network and no JavaScript. It inherits the colours of the surrounding page, so that it is readable
+on light and dark backgrounds. Verdicts have fixed colours with the same contrast on both.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _STYLE = """\
 .evenhand th,.evenhand td{text-align:right;padding:.2em .8em .2em 0;border:0;\
 border-bottom:1px solid rgba(128,128,128,.35);background:transparent;color:inherit}
 .evenhand th{font-weight:600}
-.evenhand .name{text-align:left}
+.evenhand table tr .name{text-align:left}
 .evenhand b.tone{color:#fff;padding:.05em .6em;border-radius:.8em;font-weight:600}
 .evenhand .good{background:#1a6b3c}.evenhand .bad{background:#a8261c}.evenhand .open{background:#7a5200}"""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under heads; the first columns hold names."""
+    """Rows of text below column heads; the first columns contain names."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -47,7 +47,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Description:
-    """What an object shows: a title, then sentences and tables in order."""
+    """The displayed form of an object: a title, then sentences and tables in order."""
 
     title: str
     parts: Sequence[str | Table] = ()
@@ -72,7 +72,7 @@ class Description:
 
 
 class Displayed:
-    """What notebooks ask an object for; the object gives a :class:`Description` in ``_describe``."""
+    """Adds the display methods of notebooks to a class that returns a :class:`Description` from ``_describe``."""
 
     def _describe(self) -> Description:
         raise NotImplementedError

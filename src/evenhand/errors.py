@@ -1,4 +1,4 @@
-"""The exceptions evenhand raises: each names the cause and the remedy."""
+"""The exceptions that evenhand raises. Each message names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, ClassVar
 
 
 class EvenhandError(Exception):
-    """The base of everything evenhand raises on purpose."""
+    """The base class of evenhand's own exceptions."""
 
     multiline: ClassVar[bool] = False
 
 
 class InputError(EvenhandError, ValueError):
-    """The caller's data or options cannot be used as they are."""
+    """The data or options cannot be used as they are."""
 
 
 class WriteError(EvenhandError, OSError):
-    """A file cannot be written: the disk is full, or the place cannot be written to. Nothing was left half-written.
+    """A file cannot be written, because the disk is full or the location is not writable. No partial file is left.
 
     Parameters
     ----------
     message : str
-        The path, the system's reason, and what to do.
+        The path, the operating system's reason, and the remedy.
     errno : int or None, default=None
-        The system's number of the reason.
+        The operating system's error number.
     """
 
     def __init__(self, message: str, errno: int | None = None) -> None:
@@ -35,14 +35,14 @@ class WriteError(EvenhandError, OSError):
 
 
 class InfeasibleError(EvenhandError, ValueError):
-    """No rule of the searched family meets the constraints.
+    """No rule in the searched family meets the constraints.
 
     Parameters
     ----------
     message : str
-        What was asked for, and what can be had instead.
+        What was requested, and what is possible instead.
     smallest_tolerance : float or None, default=None
-        The smallest tolerance that some rule reaches, where the search computed one.
+        The smallest tolerance that some rule meets, if the search computed one.
     details : mapping, default={}
         Numbers behind the message, for programs.
     """
@@ -68,7 +68,7 @@ class ModelFormatError(EvenhandError, ValueError):
 
 
 class UntrustedTypesError(ModelFormatError):
-    """A saved estimator names types that nobody has said to trust; nothing of it was built.
+    """A saved estimator contains types that are not trusted. No part of it was loaded.
 
     Parameters
     ----------
@@ -81,14 +81,14 @@ class UntrustedTypesError(ModelFormatError):
     def __init__(self, path: str, names: Sequence[str]) -> None:
         shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
         super().__init__(
-            f"{path} names types that are not read without being asked for: {shown}. If you know them and trust"
-            " whoever wrote the file, give them to load as trusted=[...]."
+            f"{path} contains types that are not loaded by default: {shown}. If you know them and trust the"
+            " file's author, pass them to load as trusted=[...]."
         )
         self.names = tuple(names)
 
 
 class DisagreementError(EvenhandError):
-    """An exported model decides rows otherwise than Python does; nothing was written."""
+    """An exported model decides some rows differently from Python. Nothing was written."""
 
 
 class AggregateFormatError(EvenhandError, ValueError):
@@ -108,12 +108,12 @@ class MissingExtraError(EvenhandError, ImportError):
 
 
 def require(feature: str, extra: str, module: str, *others: str, package: str | None = None) -> Any:
-    """Return a module that an extra installs, after importing others beside it, or say what to install.
+    """Import a module that an extra installs, together with others, or raise an error that says what to install.
 
-    ``package`` is what messages call it, where that is not the module's own name.
+    ``package`` is its name in messages, if that is not the module's own name.
     """
     try:
-        # The package itself first: a part of it may still be there from before.
+        # The package first: a submodule may still be imported from before.
         for other in (module.partition(".")[0], *others):
             importlib.import_module(other)
         return importlib.import_module(module)
@@ -122,4 +122,4 @@ def require(feature: str, extra: str, module: str, *others: str, package: str | 
 
 
 class EvenhandWarning(UserWarning):
-    """Something works, but a reader of the result should know this."""
+    """A result is valid, but its reader should know about a limitation."""

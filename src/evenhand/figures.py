@@ -1,7 +1,7 @@
-"""Figures that show without a network: static SVG first, interactive where that is asked for.
+"""Figures that display without a network: static SVG by default, interactive on request.
 
-Charts are Altair's. Their colours are CSS variables, so that the page or notebook around them chooses the colours; in a
-file they are those of a light page.
+Charts are made with Altair. Their colours are CSS variables, so that the surrounding page or notebook can set them; in
+a file they are those of a light page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evenhand.files import local_path, write_bytes, write_text
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 FORMATS = (".svg", ".png", ".html", ".json")
-# Colours that can be told apart on white and on black: a notebook's background is not known.
+# Colours that are distinguishable on white and on black: a notebook's background is not known.
 _NOTEBOOK = {
     "ink": "currentColor",
     "soft": "currentColor",
@@ -37,7 +37,7 @@ _FILE = {**_NOTEBOOK, "ink": "#1b1f24", "soft": "#57606a", "rule": "#e2e5e9", "e
 
 
 def altair(feature: str) -> Any:
-    """Return the package that draws, or say what to install."""
+    """Return the drawing package, or raise an error that says what to install."""
     return require(feature, "report", "altair", "vl_convert", package="altair and vl-convert-python")
 
 
@@ -47,7 +47,7 @@ class Figure:
     Attributes
     ----------
     title : str
-        What it shows.
+        The title of the chart.
     """
 
     def __init__(self, chart: Any, title: str, *, width: int = 480, height: int = 300, left: int = 2) -> None:
@@ -58,7 +58,7 @@ class Figure:
 
     @property
     def chart(self) -> Any:
-        """The Altair chart, with colours for a light page. In a notebook with a network it is interactive."""
+        """The Altair chart, with colours for a light page; interactive in a notebook with a network connection."""
         return altair("Figure.chart").Chart.from_dict(self.to_dict())
 
     def svg(self) -> str:
@@ -82,7 +82,7 @@ class Figure:
         check_path(path)
         target = local_path(path, write=True)
         if target.suffix.lower() not in FORMATS:
-            raise InputError(f"{target}: name a file that ends with {', '.join(FORMATS)}.")
+            raise InputError(f"{target}: the file name must end with one of {', '.join(FORMATS)}.")
         import vl_convert
 
         if target.suffix.lower() == ".svg":
@@ -105,7 +105,7 @@ class Figure:
 
 
 def _coloured(value: Any, colours: Mapping[str, str]) -> Any:
-    """Return text, or plain data with texts, whose CSS variables are colours."""
+    """Return text, or plain data that contains texts, with CSS variables replaced by colours."""
     if isinstance(value, str):
         return re.sub(r"var\(--(\w+)\)", lambda found: colours.get(found.group(1), "#57606a"), value)
     if isinstance(value, Mapping):
@@ -114,9 +114,9 @@ def _coloured(value: Any, colours: Mapping[str, str]) -> Any:
 
 
 def to_svg(chart: Any, title: str, *, width: int, height: int, left: int = 2) -> str:
-    """Return a chart as SVG with a title, that fits the width of what is around it.
+    """Return a chart as SVG with a title that fits the width of its container.
 
-    ``left`` is spare room for long names on the left: the reader's font may be wider than the one that was measured.
+    ``left`` is extra space for long names on the left: the reader's font may be wider than the measured one.
     """
     import vl_convert
 

@@ -42,10 +42,10 @@ _REMEDIES = {
 
 
 def url_of(path: AnyPath) -> str | None:
-    """Return the address that a path stands for, or None where it names a file.
+    """Return the address that a path stands for, or None if it names a file.
 
-    ``pathlib`` makes one slash of several, so ``Path("s3://bucket/rows.parquet")`` is ``s3:/bucket/rows.parquet``: the
-    address is read back from that, too.
+    ``pathlib`` collapses repeated slashes, so ``Path("s3://bucket/rows.parquet")`` becomes
+    ``s3:/bucket/rows.parquet``. The address is recovered from that form, too.
 
     Examples
     --------
@@ -64,39 +64,39 @@ def url_of(path: AnyPath) -> str | None:
 
 
 def local_path(path: AnyPath, *, write: bool = False) -> Path:
-    """Return a path on this machine; ``file:`` addresses are turned into one, others raise :class:`InputError`."""
+    """Return a local path; a ``file:`` address is converted, other addresses raise :class:`InputError`."""
     url = url_of(path)
     if url is None:
         return Path(path)
     if url.lower().startswith("file:"):
         return Path(url2pathname(urlsplit(url).path))
     if write:
-        raise InputError(f"{url} is an address, and evenhand writes files: write to a local file, and copy it there.")
-    raise InputError(f"{url} is an address, and this is read from a file: download it first.")
+        raise InputError(f"{url} is an address, but evenhand writes only local files: write one, then copy it there.")
+    raise InputError(f"{url} is an address, but a local file is needed: download it first.")
 
 
 def write_error(target: AnyPath, error: OSError) -> WriteError:
-    """Return the error of a write that failed: the path, the system's reason, and what to do."""
+    """Return the error for a failed write: the path, the operating system's reason, and the remedy."""
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     if error.errno is not None:
-        # Libraries put their own words before the system's.
+        # Libraries put their own text before the system's message.
         reason = os.strerror(error.errno)
-    remedy = _REMEDIES.get(error.errno or 0, "Write to another place")
+    remedy = _REMEDIES.get(error.errno or 0, "Write to another location")
     return WriteError(f"{target} cannot be written: {reason}. {remedy}.", error.errno)
 
 
 @contextlib.contextmanager
 def whole_or_nothing(path: AnyPath) -> Iterator[Path]:
-    """Give a temporary path beside the target, which takes its name if the block ends well and goes if not.
+    """Yield a temporary path beside the target. It replaces the target if the block succeeds, and is removed otherwise.
 
-    A new file has the permissions that the process's umask leaves, a file that is replaced keeps its own. What a link
-    points to is replaced, not the link; a device or a pipe is written to as it is. A process that is killed may leave
-    the temporary file, whose name begins with a dot and ends in ``.part``, but never a target that is not complete.
+    A new file gets the permissions that the umask allows; a replaced file keeps its permissions. If the target is a
+    link, the file that it points to is replaced. A device or a pipe is written directly. A killed process may leave the
+    temporary file, whose name begins with a dot and ends in ``.part``, but never an incomplete target.
 
     Raises
     ------
     WriteError
-        Where the system refuses to write, in the block or before or after it.
+        If the operating system refuses a write inside, before or after the block.
     """
     given = local_path(path, write=True)
     target = Path(os.path.realpath(given))
@@ -111,7 +111,7 @@ def whole_or_nothing(path: AnyPath) -> Iterator[Path]:
             return
         temporary = _name_beside(target)
         with _removed_if_left(temporary):
-            # The system takes the umask off the mode of a new file.
+            # The system removes the umask's bits from the mode of a new file.
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
             os.close(os.open(temporary, flags, 0o666 if mode is None else stat.S_IMODE(mode) & 0o777 | stat.S_IWUSR))
             yield temporary
@@ -122,7 +122,7 @@ def whole_or_nothing(path: AnyPath) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: AnyPath) -> Iterator[Path]:
-    """Give a temporary folder beside the target, which takes its name if the block ends well and goes if not."""
+    """Yield a temporary folder beside the target. It replaces the target on success, and is removed otherwise."""
     target = Path(os.path.realpath(local_path(path, write=True)))
     with _as_write_errors(path):
         temporary = _name_beside(target)
@@ -169,7 +169,7 @@ def _remove(path: Path) -> None:
 
 @functools.cache
 def scratch_folder() -> Path:
-    """Return a temporary folder of this process, which is removed when it ends."""
+    """Return a temporary folder that is removed when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="evenhand-"))
     _unfinished.add(folder)
     atexit.register(_remove, folder)
@@ -177,19 +177,19 @@ def scratch_folder() -> Path:
 
 
 def remove_unfinished() -> None:
-    """Remove what is being written, for a process that is about to end without returning from its writes."""
+    """Remove unfinished files, for a process that is about to end without returning from its writes."""
     for path in list(_unfinished):
         _remove(path)
 
 
 def write_text(path: AnyPath, text: str) -> None:
-    """Write a text file as UTF-8, whole or not at all."""
+    """Write a text file as UTF-8, completely or not at all."""
     with whole_or_nothing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_bytes(path: AnyPath, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file, completely or not at all."""
     with whole_or_nothing(path) as temporary:
         temporary.write_bytes(content)
 
@@ -200,15 +200,15 @@ def check_outputs(
     *,
     folders: Folders | None = None,
 ) -> None:
-    """Raise where an output is an input or another output, or where its folder is not there: before any work.
+    """Raise if an output is an input or another output, or if its folder does not exist. Called before any work.
 
     Parameters
     ----------
     outputs, inputs : dict of paths
-        By what they are called in a message, such as ``"--output"`` or ``"the table that is read"``. None is left out;
-        an input may be several paths, a glob, or a folder: an output may not be inside that.
+        The keys name them in messages, such as ``"--output"`` or ``"the table that is read"``. None is ignored. An
+        input may be several paths, a glob, or a folder, which may not contain an output.
     folders : {"replaced", "filled"} or None, default=None
-        Whether the outputs are folders: replaced with all that is in them, or made where needed and filled.
+        Whether the outputs are folders: replaced with all their contents, or created if needed and added to.
     """
     written = {name: local_path(path, write=True) for name, path in outputs.items() if path is not None}
     read = [(name, path) for name, given in inputs.items() if given is not None for path in _local(given)]
@@ -230,9 +230,9 @@ def check_outputs(
 
 
 def _local(given: AnyPath | Sequence[AnyPath]) -> list[Path]:
-    """Return the inputs that are on this machine, those of a glob among them.
+    """Return the inputs on this machine, including those that match a glob.
 
-    An address cannot be one of the outputs, which are files.
+    Addresses are ignored: outputs are always files.
     """
     listed = [given] if isinstance(given, str | os.PathLike) else given
     found = []
@@ -250,9 +250,9 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def is_same_file(first: AnyPath, second: AnyPath) -> bool:
-    """Tell whether two paths lead to one file, whether it is there already or would be made.
+    """Return whether two paths lead to the same file, existing or not.
 
-    Links of both kinds are followed. Names that differ in case only are one file where the file system says so.
+    Symbolic and hard links are followed. Names that differ only in case are the same file if the file system says so.
     """
     with contextlib.suppress(OSError):
         return Path(first).samefile(second)
@@ -265,7 +265,7 @@ def _folded(text: str) -> str:
 
 
 def ignores_case(folder: Path) -> bool:
-    """Tell whether a file system takes names that differ in case only as one, judged by the folder's own path."""
+    """Return whether a file system ignores case in names, determined from the folder's own path."""
     swapped = str(folder).swapcase()
     with contextlib.suppress(OSError):
         return swapped != str(folder) and folder.samefile(swapped)

@@ -1,4 +1,4 @@
-"""Results as frames, in the library that the caller uses."""
+"""Results as data frames, in the caller's library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIBRARIES = ("pandas", "polars", "pyarrow")
 
 
 def library_of(*values: Any) -> str | None:
-    """Return the name of the library that one of some values comes from; None where they are no frames or columns."""
+    """Return the name of the library that the first frame or column comes from, or None."""
     for value in values:
         inner = value.values() if isinstance(value, Mapping) else [value]
         for item in inner:
@@ -28,7 +28,7 @@ def library_of(*values: Any) -> str | None:
 
 
 def make_frame(columns: Mapping[str, Sequence[Any]], library: str | None, known: str | None) -> Any:
-    """Return columns as a frame of a library: the one that is asked for, else that of the caller, else any."""
+    """Return columns as a frame of the requested library, else of the caller's, else of any installed one."""
     if library is not None and not (isinstance(library, str) and library in LIBRARIES):
         raise InputError(f"library must be one of {list(LIBRARIES)!r}, or None; got {shown(library)}.")
     wanted = library or known

@@ -1,4 +1,4 @@
-"""What callers hand in, turned into NumPy once, at the edge. Everything inside works on the result."""
+"""Converts callers' input to NumPy once, where it enters. All other code uses the result."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ DEFAULT_ATTRIBUTE = "group"
 MOST_GROUPS = 200
 MANY_GROUPS = 20
 MOST_NAMES = 10
-IGNORE_MISSING = "drop them, or say missing='ignore' to count them for accuracy but not for any group's rates"
-DROP_MISSING = "drop them, or give them a group of their own"
+IGNORE_MISSING = "drop them, or set missing='ignore' to count them for accuracy but not for any group's rates"
+DROP_MISSING = "drop them, or give them a separate group"
 EDGE_SLACK = 1e-6
 
 
 def read_members(values: Any, what: str) -> tuple[Hashable, ...]:
-    """Return the groups of one attribute, in the order that they are given in."""
+    """Return the groups of one attribute, in the given order."""
     if isinstance(values, str | bytes | Mapping) or not (hasattr(values, "__array__") or isinstance(values, Iterable)):
         raise InputError(f"{what} must be a list of groups, such as ['F', 'M']; got {shown(values)}.")
     members = tuple(values) if isinstance(values, tuple | list) else tuple(as_list(values, what))
@@ -46,8 +46,8 @@ def read_members(values: Any, what: str) -> tuple[Hashable, ...]:
 
 
 def as_native(values: Any, what: str, **options: Any) -> Any:
-    """Return what narwhals makes of a frame or Series, and anything else as it is."""
-    # Looking for every library that it knows would be most of the time that one row takes.
+    """Return the narwhals form of a frame or Series, and any other value unchanged."""
+    # Looking for every library that narwhals supports would dominate the time for one row.
     if type(values) in (np.ndarray, list, tuple):
         return values
     try:
@@ -66,15 +66,15 @@ class Attribute:
     codes: NDArray[np.intp]
 
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Attribute:
-        """Return the same of some rows."""
+        """Return the attribute of some rows."""
         return Attribute(self.name, self.groups, self.codes[index])
 
 
 def cross_attributes(attributes: Mapping[AttributeKey, Attribute], crossed: Intersection) -> Attribute:
-    """Return the attribute whose groups are the combinations of the named ones' groups that occur."""
+    """Return the attribute whose groups are the combinations of the named attributes' groups that occur."""
     for name in crossed.attributes:
         if name not in attributes:
-            raise InputError(f"The intersection speaks of the attribute {name!r}; the data has {list(attributes)!r}.")
+            raise InputError(f"The intersection names the attribute {name!r}; the data has {list(attributes)!r}.")
     groups, codes = cross([attributes[name] for name in crossed.attributes])
     return Attribute(crossed, groups, codes)
 
@@ -102,14 +102,14 @@ def joined(group: Hashable) -> str:
 
 
 def group_texts(groups: Iterable[Hashable]) -> list[str]:
-    """Return a text for each group of an attribute: joined, or as Python has it where two would look alike."""
+    """Return a text for each group of an attribute: joined, or its Python repr if two texts would be equal."""
     listed = list(groups)
     texts = [joined(group) for group in listed]
     return texts if len(set(texts)) == len(texts) else [repr(group) for group in listed]
 
 
 def sort_groups(values: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """Sort values of any hashable kind: naturally where they compare, else by type name and text."""
+    """Sort hashable values of any type: naturally if they can be compared, else by type name and text."""
     values = list(values)
     try:
         return tuple(sorted(values))  # type: ignore[type-var]
@@ -118,14 +118,14 @@ def sort_groups(values: Iterable[Hashable]) -> tuple[Hashable, ...]:
 
 
 def as_list(values: Any, what: str) -> list[Any]:
-    """Return the plain Python values of any one-dimensional column: list, array, Series of any library."""
+    """Return the Python values of any one-dimensional column: list, array, or Series of any library."""
     array = as_column(values, what)
     items: list[Any] = array.tolist()
     return items
 
 
 def as_column(values: Any, what: str) -> NDArray[Any]:
-    """Return any one-dimensional column as a NumPy array (object where the values are mixed)."""
+    """Return any one-dimensional column as a NumPy array (of objects if the values have different types)."""
     if isinstance(values, np.ndarray):
         array = _unmasked(values, None)
     elif isinstance(native := as_native(values, what, allow_series=True), nw.Series):
@@ -149,7 +149,7 @@ def as_column(values: Any, what: str) -> NDArray[Any]:
 
 
 def lazy_error(what: str) -> InputError:
-    """Return the error for a frame whose rows are not there yet."""
+    """Return the error for a lazy frame."""
     return InputError(f"{what} is a lazy frame, which has no rows yet: collect() it first.")
 
 
@@ -164,7 +164,7 @@ def _array_of_items(items: list[Any]) -> NDArray[Any]:
 
 
 def _unmasked(array: NDArray[Any], missing: Any) -> NDArray[Any]:
-    """Return an array without a mask: what was masked is missing."""
+    """Return an array without a mask; masked values are missing."""
     if not isinstance(array, np.ma.MaskedArray):
         return array
     mask = np.ma.getmaskarray(array)
@@ -173,7 +173,7 @@ def _unmasked(array: NDArray[Any], missing: Any) -> NDArray[Any]:
 
 
 def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.intp]]:
-    """Return the sorted distinct values of a column and each row's index into them; -1 where missing."""
+    """Return the sorted distinct values of a column and each row's index into them; -1 means missing."""
     array = as_column(values, what)
     if array.dtype.kind in "bui" and array.size:
         return _factorize_integers(array)
@@ -220,7 +220,7 @@ def _factorize_sortable(array: NDArray[Any]) -> tuple[tuple[Hashable, ...], NDAr
 
 
 def _check_not_names(given: Any, n_rows: int) -> None:
-    """Raise where names of columns are given instead of the columns."""
+    """Raise if names of columns are given instead of the columns."""
     names = [given] if isinstance(given, str) else given
     short = isinstance(names, list) and 0 < len(names) <= MOST_NAMES and 10 * len(names) <= n_rows
     if isinstance(given, str) or (short and all(isinstance(name, str) for name in names)):
@@ -249,13 +249,13 @@ def read_sensitive(
     n_rows : int
         The number of rows that every column must have.
     missing : {"raise", "ignore"}, default="raise"
-        Whether a row whose group is unknown is an error or takes no part in that attribute's rates.
+        Whether a row of unknown group is an error, or is left out of that attribute's rates.
     groups : sequence, or dict of sequences by attribute, default=None
         The groups and their order. ``None`` sorts the values that occur.
     remedy : str
-        What the caller's user can do about rows whose group is unknown.
+        What the user can do about rows of unknown group.
     any_number : bool, default=False
-        Whether a column may have more values than groups that can be compared with each other.
+        Whether a column may have more values than can be compared pairwise.
     """
     check_choice(missing, "missing", ("raise", "ignore"))
     _check_not_names(sensitive_features, n_rows)
@@ -267,7 +267,7 @@ def read_sensitive(
         if len(codes) != n_rows:
             hint = ""
             if isinstance(sensitive_features, Mapping) and len(codes) > n_rows:
-                hint = " If scikit-learn split them, as in GridSearchCV: it splits no dict, so pass a DataFrame."
+                hint = " If scikit-learn split them, as in GridSearchCV: it cannot split a dict, so pass a DataFrame."
             raise InputError(f"{what} has {len(codes)} rows, but the labels and probabilities have {n_rows}.{hint}")
         wanted = groups.get(name) if isinstance(groups, Mapping) else groups
         if wanted is not None:
@@ -284,7 +284,7 @@ def read_sensitive(
 
 
 def check_group_count(n_groups: int, n_rows: int, what: str) -> None:
-    """Raise where a column has so many values that it is no column of groups: every two of them are compared."""
+    """Raise if a column has too many values to be a column of groups: all pairs are compared."""
     if n_groups > MOST_GROUPS or (n_groups > MANY_GROUPS and n_rows < 2 * n_groups):
         raise InputError(
             f"{what} has {n_groups:,} different values in {n_rows:,} rows: it looks like a number or an identifier, not"
@@ -317,12 +317,12 @@ def _by_name(columns: Mapping[Any, Any], what: str) -> dict[str, Any]:
         raise InputError(f"{what} has no column: give at least one attribute.")
     named = {str(name): column for name, column in columns.items()}
     if len(named) != len(columns):
-        raise InputError(f"{what} has two columns that are written alike: {list(columns)!r}.")
+        raise InputError(f"{what} has two columns with the same text as name: {list(columns)!r}.")
     return named
 
 
 def is_named(sensitive_features: SensitiveFeatures | None) -> bool:
-    """Tell whether a container of sensitive columns says what they are: a dict, a frame, a Series with a name."""
+    """Return whether a container of sensitive columns names them: a dict, a frame, or a Series with a name."""
     native = as_native(sensitive_features, "sensitive_features", allow_series=True)
     if isinstance(native, nw.Series):
         return native.name not in (None, "")
@@ -341,7 +341,7 @@ def _reorder(
 
 
 def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
-    """Return whether each label is the positive one, and the pair (negative label, positive label)."""
+    """Return a mask of the positive labels, and the pair (negative label, positive label)."""
     check_label(pos_label)
     return labels_of(*factorize(y, "y"), pos_label)
 
@@ -349,7 +349,7 @@ def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tup
 def labels_of(
     values: tuple[Hashable, ...], codes: NDArray[np.intp], pos_label: Hashable
 ) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
-    """Return what :func:`read_labels` does, of labels that were factorised."""
+    """Do the same as :func:`read_labels` for factorised labels."""
     if codes.size == 0:
         raise InputError("y is empty: there is nothing to learn from.")
     if (codes < 0).any():
@@ -359,7 +359,7 @@ def labels_of(
     if len(values) == 1:
         raise InputError(f"y has only the value {values[0]!r}: both labels are needed.")
     if pos_label not in values:
-        raise InputError(f"pos_label={pos_label!r} is not among the labels {list(values)!r}: say which is positive.")
+        raise InputError(f"pos_label={pos_label!r} is not among the labels {list(values)!r}: pass the positive one.")
     positive = values.index(pos_label)
     return codes == positive, (values[1 - positive], values[positive])
 
@@ -367,7 +367,7 @@ def labels_of(
 def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...] | None = None) -> FloatArray:
     """Return probabilities as contiguous float64, after checking that each is a number in [0, 1].
 
-    What rounding took over the edge, as in a sum of single-precision columns, is set to the edge.
+    Values slightly outside because of rounding, as in a sum of single-precision columns, are clipped.
     """
     array = as_float_array(p, what)
     if shape is not None and (
@@ -385,18 +385,18 @@ def read_probabilities(p: ArrayLike, what: str, *, shape: tuple[int | None, ...]
         where = int(np.argmax(bad.reshape(len(array), -1).any(axis=1)))
         value = array.reshape(len(array), -1)[where]
         raise InputError(
-            f"{what} must hold probabilities between 0 and 1; row {where} has {value.tolist()}"
+            f"{what} must be probabilities between 0 and 1; row {where} has {value.tolist()}"
             f" ({int(bad.sum())} such values)."
         )
     return np.clip(array, 0.0, 1.0)
 
 
 def columns_in_order(values: Any, groups: Sequence[Hashable], what: str) -> Any:
-    """Return a frame whose columns are named after groups as an array in the groups' order; all else as it is.
+    """Return a frame with columns named after the groups as an array in the groups' order; anything else unchanged.
 
-    A column is named after a group if its name is the group, its text, or that within what all names share,
-    as in ``p_F`` and ``p_M``. Columns that are only numbered, as in 0, 1, ... or ``p0``, ``p1``, ..., are read by
-    position, unless the numbers are the groups. Other names are refused: what they mean is not known.
+    A column belongs to a group if its name is the group or its text, or contains that within an affix that all names
+    share, as in ``p_F`` and ``p_M``. Numbered columns, as in 0, 1, ... or ``p0``, ``p1``, ..., are read by position,
+    unless the numbers are the groups. Other names are an error, because their meaning is unknown.
     """
     if isinstance(values, np.ndarray):
         return values
@@ -430,7 +430,7 @@ def _places(names: Sequence[Any], spelt: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _framed(names: Sequence[Any], texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the texts within what may stand around each of them in the first of the names."""
+    """Yield the names without each prefix and suffix that the first name allows."""
     first = names[0] if isinstance(names[0], str) else ""
     for text in filter(None, texts):
         for place in range(len(first)):
@@ -439,7 +439,7 @@ def _framed(names: Sequence[Any], texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _numbered(names: Sequence[Any]) -> bool:
-    """Tell whether names are nothing but 0, 1, ... or 1, 2, ..., all behind the same text or none."""
+    """Return whether names are only 0, 1, ... or 1, 2, ..., all after the same prefix or none."""
     prefix = str(names[0]).rstrip("0123456789")
     numbers = [str(name).removeprefix(prefix) for name in names]
     return any(numbers == [str(start + k) for k in range(len(names))] for start in (0, 1))
@@ -468,7 +468,7 @@ def as_float_array(values: Any, what: str) -> FloatArray:
 
 
 def _checked_kind(array: NDArray[Any], what: str) -> NDArray[Any]:
-    """Return an array that holds numbers, or objects that may be; text and dates are not read as numbers."""
+    """Return an array of numbers, or of objects that may be numbers; text and dates are not converted."""
     kinds = {"c": "complex ones", "U": "text", "S": "bytes", "M": "dates", "m": "durations"}
     if array.dtype.kind in kinds:
         real = "real numbers" if array.dtype.kind == "c" else "numbers"
@@ -481,7 +481,7 @@ def _checked_kind(array: NDArray[Any], what: str) -> NDArray[Any]:
 
 
 def read_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
-    """Return the weights of the rows: ones where none are given."""
+    """Return the weights of the rows: ones if none are given."""
     if sample_weight is None:
         return np.ones(n_rows)
     weights = as_float_array(sample_weight, "sample_weight")
@@ -492,5 +492,5 @@ def read_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
         where = int(np.argmax(bad))
         raise InputError(f"sample_weight must be finite and not negative; row {where} has {weights[where]}.")
     if weights.sum() <= 0.0:
-        raise InputError("sample_weight is zero for every row: nothing counts.")
+        raise InputError("sample_weight is zero for every row: give some rows a positive weight.")
     return weights

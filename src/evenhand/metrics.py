@@ -1,4 +1,4 @@
-"""Fairness metrics of decisions: functions with fairlearn's names and numbers, and any metric by group."""
+"""Fairness metrics: functions with fairlearn's names and values, and any metric by group."""
 
 from evenhand.auditing import group_table as _tables
 from evenhand.auditing import metrics as _rates

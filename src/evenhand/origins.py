@@ -1,7 +1,7 @@
-"""Where a table is read from: a file, a folder or a glob of Parquet files, standard input, or an address.
+"""Where a table is read from: a file, a folder or glob of Parquet files, standard input, or an address.
 
-What comes from standard input or from an address is copied once to a temporary file of this process, because a table
-may be read in several passes.
+Tables from standard input or from an address are copied once to a temporary file, because a table may be read in
+several passes.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _copies: dict[str, Path] = {}
 
 @dataclass(frozen=True)
 class Origin:
-    """Files that are one table.
+    """The files of one table.
 
     Attributes
     ----------
     shown : str
-        What the table is called in a message.
+        The table's name in messages.
     kind : str
         "csv", "parquet" or "arrow".
     files : tuple of Path
-        One file, or several of Parquet, in the order of their names.
+        One file, or several Parquet files, sorted by name.
     folder : Path or None
-        The folder that they are in, where they are several; folders inside it may be named ``column=value``.
+        The folder of the files, if there are several; folders inside it may be named ``column=value``.
     """
 
     shown: str
@@ -59,7 +59,7 @@ class Origin:
 
 
 def format_of(path: AnyPath, *, write: bool = False) -> str:
-    """Return the format that a file's extension stands for, or raise :class:`InputError`."""
+    """Return the format of a file's extension, or raise :class:`InputError`."""
     suffix = _suffix(os.fspath(path))
     found = FORMATS.get(suffix)
     if found is None:
@@ -67,12 +67,12 @@ def format_of(path: AnyPath, *, write: bool = False) -> str:
             f"{path}: the extension {suffix!r} is not one of {', '.join(FORMATS)}. Write the table as one of these."
         )
     if write and suffix.endswith(".gz"):
-        raise InputError(f"{path}: compressed CSV can be read, not written: give the output the extension .parquet.")
+        raise InputError(f"{path}: compressed CSV can be read but not written: give the output the extension .parquet.")
     return found
 
 
 def origin_of(path: AnyPath) -> Origin:
-    """Return the files of a table; what is elsewhere is brought here first."""
+    """Return the files of a table. Remote tables are copied to this machine first."""
     text, url = os.fspath(path), url_of(path)
     if text == STANDARD_INPUT:
         place = _copied(text, lambda: _spool(_standard_input(), ""))
@@ -90,17 +90,15 @@ def origin_of(path: AnyPath) -> Origin:
 
 
 def _several(shown: str, found: Any, folder: Path) -> Origin:
-    """Return the Parquet files among some paths; names that begin with a dot or an underscore are left out."""
+    """Return the Parquet files among some paths; names that begin with a dot or an underscore are ignored."""
     listed = sorted(path for path in found if not path.name.startswith((".", "_")) and path.is_file())
     files = tuple(path for path in listed if FORMATS.get(_suffix(path.name)) == "parquet")
     if not files:
-        raise InputError(
-            f"{shown}: there is no .parquet file here. Folders and globs are read where they hold Parquet."
-        )
+        raise InputError(f"{shown}: there is no .parquet file here. Folders and globs must contain Parquet files.")
     other = [path for path in listed if path not in files]
     if other:
         raise InputError(
-            f"{shown}: {other[0].name} is not a .parquet file, and all of them must be: name those that are by a glob,"
+            f"{shown}: {other[0].name} is not a .parquet file, but all files must be: select those with a glob,"
             f" such as '{folder / '*.parquet'}'."
         )
     return Origin(shown, "parquet", files, folder)
@@ -112,7 +110,7 @@ def _suffix(name: str) -> str:
 
 
 def _fixed_part(pattern: Path) -> Path:
-    """Return the folder above the first part of a pattern with a sign such as ``*``."""
+    """Return the folder above the first part of a pattern that has a wildcard such as ``*``."""
     while glob.has_magic(os.fspath(pattern)):
         pattern = pattern.parent
     return pattern
@@ -126,12 +124,12 @@ def _copied(key: str, copy: Callable[[], Path]) -> Path:
 
 def _standard_input() -> IO[bytes]:
     if sys.stdin is None or sys.stdin.isatty():
-        raise InputError("- is standard input, and nothing is piped into it: evenhand ... - < table.parquet")
+        raise InputError("- is standard input, but nothing is piped into it: evenhand ... - < table.parquet")
     return sys.stdin.buffer
 
 
 def _spool(stream: Any, suffix: str) -> Path:
-    """Copy a stream to a temporary file, with the extension of its format: given, or told by its first bytes."""
+    """Copy a stream to a temporary file; its extension is the given format, or is detected from the first bytes."""
     place = scratch_folder() / f"table-{secrets.token_hex(8)}"
     with place.open("wb") as file:
         shutil.copyfileobj(stream, file, 1 << 20)
@@ -145,19 +143,19 @@ def _spool(stream: Any, suffix: str) -> Path:
 
 
 def _store(url: str) -> tuple[Any, str]:
-    """Return the store of an address, as pyarrow knows it, and the path in it."""
+    """Return the pyarrow file system of an address, and the path in it."""
     from pyarrow import fs
 
     parts = urlsplit(url)
     if parts.scheme.lower() in ("gs", "gcs") and "retry_limit_seconds" not in parts.query:
-        # It would try for a quarter of an hour.
+        # pyarrow would retry for a quarter of an hour.
         url += f"{'&' if parts.query else '?'}retry_limit_seconds={WAIT_SECONDS}"
     store, path = fs.FileSystem.from_uri(url)
     return store, path
 
 
 def _fetch(url: str) -> Path:
-    """Copy what an address leads to: a file, or for the stores that pyarrow knows a folder, too."""
+    """Copy the file at an address; for file systems that pyarrow supports, also a folder."""
     arrow = require("Reading and writing tables", "cli", "pyarrow", "pyarrow.fs")
     parts = urlsplit(url)
     try:
@@ -176,6 +174,6 @@ def _fetch(url: str) -> Path:
     except (OSError, ValueError, arrow.ArrowException) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise InputError(
-            f"{url} cannot be read: {reason}. Download it first; Parquet and CSV can also be read where they are, by"
+            f"{url} cannot be read: {reason}. Download it first; Parquet and CSV can also be read in place by"
             " DuckDB (--engine duckdb with fit and apply)."
         ) from None

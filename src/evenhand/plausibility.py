@@ -1,4 +1,4 @@
-"""What is most likely a mistake: rows in different orders, swapped columns of probabilities, decisions for scores.
+"""Detects likely mistakes: rows in different orders, swapped probability columns, decisions instead of scores.
 
 Each check is one pass of sums over the rows, without a sort.
 """
@@ -23,15 +23,15 @@ SMALLEST_DIFFERENCE = 0.02
 
 
 def check_same_index(given: Mapping[str, Any]) -> None:
-    """Raise where two pandas objects have different indexes: rows are matched by position, and these say otherwise.
+    """Raise if two pandas objects have different indexes, because rows are matched by position.
 
-    Objects without an index, such as arrays, lists and frames of other libraries, agree with all others. Equal labels
-    in another order are a different index.
+    Objects without an index, such as arrays, lists and frames of other libraries, are compatible with all others. The
+    same index labels in another order are a different index.
 
     Parameters
     ----------
     given : mapping
-        What a caller gave, by the name of the parameter; a dict of columns is looked into.
+        The caller's arguments by parameter name; dicts of columns are checked inside.
     """
     first: tuple[str, Any] | None = None
     for name, index in _indexes(given):
@@ -54,12 +54,12 @@ def _indexes(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def warn_of_decisions(p_y: FloatArray, stacklevel: int = 5) -> None:
-    """Warn where what should be probabilities has no other values than 0 and 1, in many rows."""
+    """Warn if probabilities have only the values 0 and 1, in many rows."""
     if len(p_y) >= MANY_ROWS and ((p_y == 0.0) | (p_y == 1.0)).all():
         warnings.warn(
-            f"p_y has only the values 0 and 1 in {len(p_y):,} rows: these look like decisions, and P(Y = positive | x)"
-            " is wanted. Pass probabilities, such as predict_proba(X)[:, 1]; a model that is certain of every row"
-            " leaves nothing to weigh.",
+            f"p_y has only the values 0 and 1 in {len(p_y):,} rows. These look like decisions, but P(Y = positive | x)"
+            " is needed. Pass probabilities, such as predict_proba(X)[:, 1]; if the model is certain of every row,"
+            " there is no trade-off to optimise.",
             EvenhandWarning,
             stacklevel=stacklevel,
         )
@@ -71,24 +71,24 @@ def warn_of_reversed_groups(
     weights: FloatArray,
     stacklevel: int = 5,
 ) -> None:
-    """Warn where the probabilities of a group are clearly lower among its own rows than among the others.
+    """Warn if the probabilities of a group are clearly lower among its own rows than among the others.
 
-    Clearly is by more than 6 standard errors and by 0.02. Estimates without any information are within that, those of
-    cross-fitting included, which are lower among a group's own rows by about 1/n.
+    "Clearly" means by more than 6 standard errors and by more than 0.02. Uninformative estimates stay below that,
+    including cross-fitted ones, which are lower among a group's own rows by about 1/n.
     """
     for name, array in p_group.items():
         attribute = attributes[name]
         marginal = array.sum(axis=1) if array.ndim == 3 else array
         sums = _Sums(attribute, weights)
-        # Of two groups, one has the other's probabilities, with the other sign.
+        # With two groups, the second comparison is the first with the opposite sign.
         for code, group in enumerate(attribute.groups[: 1 if len(attribute.groups) == 2 else None]):
             difference = sums.difference(marginal[:, code], code)
             if difference is not None:
                 warnings.warn(
                     f"The probabilities of the group {joined(group)!r} of {str(name)!r} are lower among its own rows"
                     f" than among the others, by {difference:.3f} on average: the columns of p_group seem to be in"
-                    f" another order. They must follow the groups {list(attribute.groups)!r}; groups= gives another"
-                    " order, and a frame whose columns are named after the groups may have any.",
+                    f" another order. They must follow the groups {list(attribute.groups)!r}; groups= sets another"
+                    " order, and a frame with columns named after the groups may have any order.",
                     EvenhandWarning,
                     stacklevel=stacklevel,
                 )
@@ -104,12 +104,12 @@ class _Sums:
         self.rows, self.mass, self.mass2 = (self.by_group(v) for v in (weights > 0.0, weights, self.squares))
 
     def by_group(self, values: FloatArray | NDArray[np.bool_]) -> FloatArray:
-        """Return the sum of each group's values; rows of unknown group are in none."""
+        """Return the sum of each group's values, without rows of unknown group."""
         found: FloatArray = np.bincount(self.codes, weights=values, minlength=self.size)[1:].astype(np.float64)
         return found
 
     def difference(self, p: FloatArray, code: int) -> float | None:
-        """Return by how much the mean outside a group is above that inside, where that is clearly so."""
+        """Return by how much the mean outside a group exceeds the mean inside, if clearly so."""
         weighted, squared = self.weights * p, self.squares * p
         table = np.array([self.rows, self.mass, self.mass2, *map(self.by_group, (weighted, squared, squared * p))])
         inside = table[:, code]

@@ -1,4 +1,4 @@
-"""Progress while models train: a bar in a notebook, or on a terminal where rich is installed; else lines."""
+"""Progress of training: a bar in a notebook, or on a terminal if rich is installed; otherwise lines of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def progress(total: int, *, show: bool) -> Iterator[Callable[[str], None]]:
-    """Give a function to call with the name of each thing that is done."""
+    """Yield a function to call with the name of each finished step."""
     if not show or total == 0:
         yield lambda name: None
         return
@@ -47,7 +47,7 @@ def _lines(total: int) -> Callable[[str], None]:
 
 
 def _notebook_display() -> Any:
-    """Return IPython's display module where a notebook runs this, else None; nothing is imported to find out."""
+    """Return IPython's display module inside a notebook, else None; nothing is imported to find out."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
@@ -56,7 +56,7 @@ def _notebook_display() -> Any:
 
 
 def _notebook_bar(total: int, notebook: Any) -> Callable[[str], None]:
-    """Show a bar that HTML itself draws: it needs no widgets and no JavaScript."""
+    """Show an HTML progress element, which needs no widgets and no JavaScript."""
 
     def bar(done: int, text: str) -> Any:
         label = f"{escape(text)} ({done} of {total})"

@@ -45,21 +45,21 @@ class Rows:
     Attributes
     ----------
     positive : array of bool or None
-        Whether each label is the positive one; None where labels are not known.
+        Whether each label is the positive one; None if labels are not known.
     classes : tuple
         The negative and the positive label.
     attributes : dict of Attribute
-        Each row's group, by attribute: a name, or the Intersection of a crossed one. Empty where groups are not known.
+        Each row's group, by attribute: a name, or the Intersection of a crossed one. Empty if groups are not known.
     groups : dict of tuples
         Each attribute's groups, in order.
     p_y : array of shape (n,)
-        P(Y = positive | x); empty where no probabilities were given.
+        P(Y = positive | x); empty if no probabilities were given.
     p_group : dict of arrays
         p(A|x) of shape (n, G), or p(Y, A|x) of shape (n, 2, G), for the attributes that need it.
     sample_weight : array or None
-        The weights, where some were given.
+        The weights, if given.
     copies : array of int or None
-        How many rows of the data each row stands for, where that is not one.
+        How many rows of the data each row stands for, if not one.
     strata : dict of Attribute
         Each row's stratum, by column.
     """
@@ -81,7 +81,7 @@ class Rows:
 
     @property
     def weights(self) -> FloatArray:
-        """Each row's weight, 1 where none was given."""
+        """Each row's weight, 1 if none was given."""
         return np.ones(len(self)) if self.sample_weight is None else self.sample_weight
 
     @property
@@ -116,7 +116,7 @@ class Rows:
         )
 
     def crossing(self, intersections: Iterable[Intersection]) -> Self:
-        """Return the rows with the attributes that cross others."""
+        """Return the rows with the crossed attributes added."""
         wanted = [crossed for crossed in intersections if crossed not in self.attributes]
         if not wanted or not self.attributes:
             return self
@@ -127,10 +127,10 @@ class Rows:
         return dataclasses.replace(self, attributes=attributes, groups=groups)
 
     def for_criterion(self, criterion: Criterion, *, judging: bool = False) -> Self:
-        """Return the rows with the attributes that a criterion crosses, or compares within strata.
+        """Return the rows with the attributes that a criterion crosses or compares within strata.
 
-        Strata in which a cell that is compared has too few rows raise, or are left out with a warning where the
-        criterion says so. ``judging`` neither raises nor warns: an audit says what it can about any stratum.
+        Strata with too few rows in a compared cell raise, or are left out with a warning if the criterion allows it.
+        With ``judging`` there is neither error nor warning: an audit reports what it can about any stratum.
         """
         rows = self.crossing(criterion.intersections)
         keys = criterion.stratified(rows.groups)
@@ -152,12 +152,12 @@ class Rows:
         return tuple(itertools.product(self.strata[key.within].groups, self.groups[key.attribute]))
 
     def _kept(self, key: Stratified, criterion: Criterion, judging: bool) -> tuple[Hashable, ...]:
-        """Return the pairs of stratum and group that are compared, of all that there are."""
+        """Return the pairs of stratum and group that are compared."""
         thin, pairs = self._thin(key, criterion), self.groups[key]
         if thin and key.thin is None and not judging:
             raise InputError(
                 f"Strata of {key.within!r} have too few rows to count a rate: {thin_text(key, thin)}. Merge strata, or"
-                " leave those with fewer than 30 rows in a cell, say, to the model's own decisions, with thin=30 in the"
+                " leave strata with fewer than, say, 30 rows in a cell to the model's own decisions: thin=30 in the"
                 " criterion."
             )
         if not thin or key.thin is None:
@@ -165,20 +165,20 @@ class Rows:
         n_strata = len(self.strata[key.within].groups)
         if len(thin) == n_strata:
             raise InputError(
-                f"Every stratum of {key.within!r} has a cell with fewer than {key.thin} rows, so that nothing is"
-                f" compared: {thin_text(key, thin)}. Merge strata, or ask for a smaller thin in the criterion."
+                f"Every stratum of {key.within!r} has a cell with fewer than {key.thin} rows, so nothing can be"
+                f" compared: {thin_text(key, thin)}. Merge strata, or set a smaller thin in the criterion."
             )
         if not judging:
             warnings.warn(
-                f"{len(thin)} of {n_strata} strata are left to the model's own decisions, because a cell that is"
-                f" compared has fewer than {key.thin} rows: {thin_text(key, thin)}.",
+                f"{len(thin)} of {n_strata} strata are left to the model's own decisions, because a compared cell"
+                f" has fewer than {key.thin} rows: {thin_text(key, thin)}.",
                 EvenhandWarning,
                 stacklevel=6,
             )
         return tuple(pair for pair in pairs if isinstance(pair, tuple) and pair[0] not in thin)
 
     def _within(self, key: Stratified, pairs: tuple[Hashable, ...]) -> Self:
-        """Return the rows with an attribute whose groups are these pairs of stratum and group."""
+        """Return the rows with an attribute whose groups are the given pairs of stratum and group."""
         strata, base = self.strata[key.within], self.attributes.get(key.attribute)
         places = pair_codes(pairs, strata.groups, self.groups[key.attribute])
         attributes, p_group = dict(self.attributes), dict(self.p_group)
@@ -189,7 +189,7 @@ class Rows:
         return dataclasses.replace(self, attributes=attributes, p_group=p_group, groups={**self.groups, key: pairs})
 
     def _thin(self, key: Stratified, criterion: Criterion) -> dict[Hashable, str]:
-        """Return the strata with too few rows, and the cell with the fewest of each in words."""
+        """Return the strata with too few rows, each with a description of its smallest cell."""
         least = FEWEST_ROWS if key.thin is None else key.thin
         named = [event for bound in criterion.constraints(self.groups) for event, _ in bound.terms]
         cells = {cell: None for e in named for cell in ((e,) if e.kind == "selection" else e.by_label)}
@@ -205,7 +205,7 @@ class Rows:
         }
 
     def _rows_in(self, event: Event) -> float:
-        """Return how many rows are in an event; where groups are not known, how many are expected."""
+        """Return the number of rows in an event, or the expected number if groups are not known."""
         assert event.attribute is not None
         counts = np.where(self.weights > 0.0, 1 if self.copies is None else self.copies, 0)
         attribute = self.attributes.get(event.attribute)
@@ -217,7 +217,7 @@ class Rows:
         return float(counts[inside].sum())
 
     def inside(self, column: str, stratum: Hashable) -> Self:
-        """Return the rows of one stratum, with the groups that are compared there and no others."""
+        """Return the rows of one stratum, with only the groups that are compared there."""
         strata = self.strata[column]
         rows = self.take(np.flatnonzero(strata.codes == strata.groups.index(stratum)))
         for key in [key for key in rows.groups if isinstance(key, Stratified) and key.within == column]:
@@ -226,7 +226,7 @@ class Rows:
 
 
 def _column(values: Sequence[Hashable], codes: NDArray[np.intp]) -> NDArray[Any]:
-    """Return values by their codes, of objects where NumPy would change them or where a code is -1."""
+    """Return values by their codes, as objects if NumPy would change them or a code is -1."""
     plain = len({type(value) for value in values}) == 1 and isinstance(values[0], bool | int | float | str)
     if plain and (codes >= 0).all():
         return np.array(values)[codes]
@@ -249,14 +249,14 @@ def read_rows(
     counted: bool = True,
     strata: SensitiveFeatures | None = None,
 ) -> Rows:
-    """Check and read the rows that a rule is learnt from or judged on.
+    """Check and read the rows for learning or auditing a rule.
 
     Parameters
     ----------
     y, sensitive_features, p_y, p_group, sample_weight, pos_label, groups, missing, strata
         As in :func:`evenhand.learn_rule`.
     criterion : Criterion
-        It says of which attributes probabilities are needed, and which attributes are crossed.
+        It determines which attributes need probabilities, and which are crossed.
     counted : bool, default=True
         Whether labels and groups are needed, or may be None.
     """
@@ -286,12 +286,12 @@ def read_rows(
 def with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, criterion: Criterion) -> Rows:
     """Return rows with the probabilities of the groups that a criterion compares, crossed ones included.
 
-    Warns where the scores look like decisions, or the columns of the groups like swapped ones.
+    Warns if the scores look like decisions, or the group columns seem swapped.
     """
     rows = rows.crossing(criterion.intersections)
     for crossed in criterion.intersections:
         if crossed not in rows.groups:
-            raise InputError(f"groups must list the groups of {crossed!r}: there are no rows to see them in.")
+            raise InputError(f"groups must list the groups of {crossed!r}: there are no rows to read them from.")
     needed = needed_attributes(criterion, rows.groups)
     columns = scores.read_group_probabilities(p_group, needed, len(rows), known=rows.groups) if needed else {}
     warn_of_decisions(rows.p_y)
@@ -312,7 +312,7 @@ def _read_labels(
 ) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable]]:
     if y is None:
         if counted:
-            raise InputError("y is None, and labels are counted: pass them, or say evidence='model'.")
+            raise InputError("y is None, but labels are counted: pass them, or set evidence='model'.")
         check_label(pos_label)
         return None, (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
     positive, classes = read_labels(y, pos_label)
@@ -327,7 +327,7 @@ def _members(
     p_group: GroupProbabilities | None,
     crossed: Sequence[Intersection],
 ) -> dict[AttributeKey, tuple[Hashable, ...]]:
-    """Return the groups of each attribute: those that occur, those that were given, or as many as p_group has."""
+    """Return the groups of each attribute: those that occur, those given, or one for each column of p_group."""
     if attributes:
         return {name: attribute.groups for name, attribute in attributes.items()}
     if groups is None:

@@ -1,7 +1,7 @@
 """Tables in CSV, Parquet and Arrow (Feather), by extension, whole or in batches of rows.
 
-Reading in batches takes memory that does not grow with the file. Writing appears whole or not at all: rows go
-to a temporary file beside the target, which takes the target's name when it is complete.
+Reading in batches takes memory that does not grow with the file. Output files are complete or absent: rows go to a
+temporary file beside the target, which replaces the target when it is complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _pyarrow() -> Any:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint with the names most like one that does not exist, as the end of a message.
+    """Return a hint with the names most similar to one that does not exist, to end a message.
 
     Examples
     --------
@@ -55,13 +55,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def shorten(name: str) -> str:
-    """Return a name in quotes, its middle left out where it is long."""
+    """Return a name in quotes, shortened in the middle if it is long."""
     return repr(name) if len(name) <= LONGEST_NAME else f"{name[:40]!r}...{name[-10:]!r}"
 
 
 @dataclass(frozen=True)
 class Source:
-    """An open table: its columns' names, its number of rows where known, and its rows in batches."""
+    """An open table: the names of its columns, its number of rows if known, and its rows in batches."""
 
     path: str
     names: tuple[str, ...]
@@ -70,20 +70,20 @@ class Source:
     batches: Callable[[], Iterator[Any]]
 
     def check_columns(self, wanted: Iterable[str]) -> None:
-        """Raise :class:`InputError` where a column is absent, with the nearest names, or occurs twice."""
+        """Raise :class:`InputError` if a column is missing, with similar names, or is duplicated."""
         for name in wanted:
             times = self.names.count(name)
             if times == 0:
                 raise InputError(f"{self.path} has no column {name!r}. {nearest(name, self.names)}")
             if times > 1:
                 raise InputError(
-                    f"{self.path} has {times} columns called {name!r}: rename them, so that one can be meant."
+                    f"{self.path} has {times} columns called {name!r}: rename them, so that the name is unique."
                 )
 
 
 @contextlib.contextmanager
 def _plain_errors(origin: Origin) -> Iterator[None]:
-    """Turn what pyarrow and the system raise about a table that is read into one message."""
+    """Convert exceptions of pyarrow and the operating system about reading a table into one message."""
     import pyarrow as pa
 
     path = origin.shown
@@ -96,7 +96,7 @@ def _plain_errors(origin: Origin) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file.") from None
     except PermissionError:
-        raise InputError(f"{path} may not be read by this user.") from None
+        raise InputError(f"{path} cannot be read by this user: check its permissions.") from None
     except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
         reason = _reason(error)
         hint = " Is it UTF-8?" if "UTF8" in reason or "utf-8" in reason.lower() else ""
@@ -105,7 +105,7 @@ def _plain_errors(origin: Origin) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _plain_write_errors(path: Path) -> Iterator[None]:
-    """Turn what pyarrow and the system raise about a file that is written into one message."""
+    """Convert exceptions of pyarrow and the operating system about writing a file into one message."""
     import pyarrow as pa
 
     try:
@@ -117,7 +117,7 @@ def _plain_write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise write_error(path, error) from error
     except pa.ArrowException as error:
-        other = "" if format_of(path) == "parquet" else " Parquet can hold it: give the output the extension .parquet."
+        other = "" if format_of(path) == "parquet" else " Parquet supports it: give the output the extension .parquet."
         raise InputError(f"{path} cannot be written as {format_of(path)}: {_reason(error)}.{other}") from None
 
 
@@ -139,13 +139,13 @@ def open_table(
     ----------
     path : path
         A .csv, .csv.gz, .parquet (.pq) or .arrow (.feather, .ipc) file; a folder or a glob of Parquet files; an address
-        (http, https, or of a store that pyarrow knows); ``-`` for standard input.
+        (http, https, or of a file system that pyarrow supports); ``-`` for standard input.
     columns : sequence of str, default=None
         Read only these; None reads all.
     numbers : sequence of str, default=()
-        Columns of a CSV file that must be numbers.
+        Columns of a CSV file that must be numeric.
     verbatim : bool, default=False
-        Read the other columns of a CSV file as text, just as they are written.
+        Read the other columns of a CSV file as unchanged text.
     """
     _pyarrow()
     origin = origin_of(path)
@@ -171,7 +171,7 @@ def _guarded(origin: Origin, make: Callable[[], Iterator[Any]]) -> Callable[[], 
 def _open_parquet(origin: Origin, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
     import pyarrow.parquet as pq
 
-    # With pre_buffer, what was read is kept until the file is closed.
+    # With pre_buffer, pyarrow keeps what it read until the file is closed.
     file = pq.ParquetFile(origin.files[0], pre_buffer=False)
     schema = file.schema_arrow
 
@@ -182,7 +182,7 @@ def _open_parquet(origin: Origin, columns: Sequence[str] | None, numbers: Sequen
 
 
 def _open_parquets(origin: Origin, columns: Sequence[str] | None, numbers: Sequence[str], verbatim: bool) -> Source:
-    """Open several Parquet files as one table; a folder that is named ``column=value`` adds a column."""
+    """Open several Parquet files as one table; a folder named ``column=value`` adds a column."""
     from pyarrow import dataset
 
     found = dataset.dataset(
@@ -192,8 +192,8 @@ def _open_parquets(origin: Origin, columns: Sequence[str] | None, numbers: Seque
     for file, schema in zip(origin.files[1:], others, strict=True):
         if not schema.equals(first):
             raise InputError(
-                f"{file} has other columns than {origin.files[0].name}, or other types: write the files of"
-                f" {origin.shown} alike."
+                f"{file} has different columns or types than {origin.files[0].name}: write all files of"
+                f" {origin.shown} with the same schema."
             )
 
     def batches() -> Iterator[Any]:
@@ -217,11 +217,11 @@ def _open_arrow(origin: Origin, columns: Sequence[str] | None, numbers: Sequence
     reader = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
 
     def batches() -> Iterator[Any]:
-        # A stream can be read once; the file is opened again for each pass.
+        # A stream can be read only once, so the file is opened again for each pass.
         again = pa.ipc.open_stream(path) if stream else pa.ipc.open_file(path)
         found = again if stream else (again.get_batch(i) for i in range(again.num_record_batches))
         for batch in found:
-            # A damaged file may hold offsets that lead out of memory: look before any use.
+            # A damaged file may contain offsets that point outside its memory: validate before any use.
             batch.validate(full=True)
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 part = batch.slice(start, BATCH_ROWS)
@@ -265,7 +265,7 @@ def _open_csv(origin: Origin, columns: Sequence[str] | None, numbers: Sequence[s
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> Any:
-    """Return some columns of a table as a ``pyarrow.Table``, after checking that each is there, once."""
+    """Return some columns of a table as a ``pyarrow.Table``, after checking that each exists exactly once."""
     import pyarrow as pa
 
     wanted = list(dict.fromkeys(columns))
@@ -278,7 +278,7 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> Any:
 
 
 def values_of(table: Any, name: str) -> NDArray[Any]:
-    """Return a column of labels or groups as plain values: text, numbers, truth values; None is missing."""
+    """Return a column of labels or groups as Python values: text, numbers, truth values; None means missing."""
     import pyarrow as pa
 
     column = table.column(name)
@@ -307,7 +307,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def numbers_of(table: Any, name: str) -> FloatArray:
-    """Return a column as float64, or raise :class:`InputError` naming the first row that is no number."""
+    """Return a column as float64, or raise :class:`InputError` that names the first row that is not a number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -323,7 +323,7 @@ def numbers_of(table: Any, name: str) -> FloatArray:
         or pa.types.is_boolean(kind)
     ):
         first = column[0].as_py() if len(column) else None
-        raise InputError(f"The column {name!r} must hold numbers; it holds {kind} values, such as {first!r}.")
+        raise InputError(f"The column {name!r} must contain numbers; it contains {kind} values, such as {first!r}.")
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     array = (
@@ -335,7 +335,7 @@ def numbers_of(table: Any, name: str) -> FloatArray:
 
 
 def value_from_text(text: str, values: Iterable[Hashable], what: str) -> Hashable:
-    """Return the value that a text given on a command line stands for, or raise with the values there are."""
+    """Return the value that a command-line text stands for, or raise an error that lists the values."""
     listed = list(values)
     for value in listed:
         if str(value) == text:
@@ -351,7 +351,7 @@ def value_from_text(text: str, values: Iterable[Hashable], what: str) -> Hashabl
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """Return what a table is called where its results are shown."""
+    """Return the name of a table for displayed results."""
     return "standard input" if os.fspath(path) == STANDARD_INPUT else Path(path).name
 
 
@@ -374,7 +374,7 @@ class Writer:
         import pyarrow.parquet as pq
         from pyarrow import csv as pa_csv
 
-        # What is written one batch after another cannot have a dictionary for each batch in these formats.
+        # These formats cannot have a different dictionary for each batch.
         self.schema = schema if kind == "parquet" else _without_dictionaries(schema)
         self._write: Callable[[Any], None]
         if kind == "parquet":
@@ -390,7 +390,7 @@ class Writer:
             self._write, self._close = text.write, text.close
 
     def write(self, table: Any) -> None:
-        """Write a table's rows. Its columns are those of the schema, which says which may be empty."""
+        """Write a table's rows. The schema determines the columns and which may be empty."""
         self._write(_fitted(table, self.schema))
 
     def close(self) -> None:
@@ -405,7 +405,7 @@ def _without_dictionaries(schema: Any) -> Any:
 
 
 def _fitted(table: Any, schema: Any) -> Any:
-    """Return a table with a schema's types and its word on which columns may be empty."""
+    """Return a table with a schema's types and nullability."""
     import pyarrow as pa
 
     if table.schema.equals(schema):
@@ -416,7 +416,7 @@ def _fitted(table: Any, schema: Any) -> Any:
 
 @contextlib.contextmanager
 def write_batches(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]:
-    """Give a writer whose file appears whole or not at all."""
+    """Yield a writer whose file is complete or absent."""
     target = local_path(path, write=True)
     kind = format_of(target, write=True)
     with _plain_write_errors(target), whole_or_nothing(target) as temporary:
@@ -424,7 +424,7 @@ def write_batches(path: str | os.PathLike[str], schema: Any) -> Iterator[Writer]
         try:
             yield writer
         except BaseException:
-            # The file goes: that it cannot be finished either is not the news.
+            # The file is removed: an error from closing it would hide the cause.
             with contextlib.suppress(Exception):
                 writer.close()
             raise

@@ -1,7 +1,7 @@
-r"""Text from data as people see it: on a terminal, in a message, on a model card.
+r"""Makes text from data safe to display on a terminal, in a message and on a model card.
 
-Names of columns, groups and labels come from files that somebody else may have written. A terminal obeys some
-characters instead of showing them; here they become what Python writes for them, such as ``\x1b``.
+Names of columns, groups and labels come from files that somebody else may have written. A terminal interprets some
+characters instead of showing them; here they are replaced by Python escapes, such as ``\x1b``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ LONGEST_NAME = 40
 
 
 def printable(value: object, *, lines: bool = False) -> str:
-    r"""Return text in which every character is shown and none is obeyed.
+    r"""Return text in which every special character is visible and has no effect.
 
-    Control characters (C0, C1, delete), line breaks, marks that turn the direction of writing, invisible characters and
+    Control characters (C0, C1, delete), line breaks, marks that change the writing direction, invisible characters and
     halves of surrogate pairs are written as Python escapes.
 
     Parameters
     ----------
     value : object
-        Anything; its ``str`` is taken.
+        Any object; its ``str`` is used.
     lines : bool, default=False
-        Whether line feeds stay: for text that was laid out here, of names that were made printable before.
+        Whether line feeds are kept: for text laid out by evenhand, whose names are already printable.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def printable(value: object, *, lines: bool = False) -> str:
 
 
 def short_name(value: object) -> str:
-    """Return a name for a table: printable, in quotes where it is blank, and its middle left out where it is long."""
+    """Return a name for a table: printable, in quotes if it is blank, and shortened in the middle if it is long."""
     text = printable(value)
     if not text.strip():
         text = ascii(text)
@@ -48,7 +48,7 @@ def short_name(value: object) -> str:
 
 
 def _first(text: str, columns: int) -> str:
-    """Return the beginning of a text that fits into so many columns of a terminal."""
+    """Return the beginning of a text that fits into a number of terminal columns."""
     length = min(len(text), columns)
     while columns_of(text[:length]) > columns:
         length -= 1
@@ -63,9 +63,9 @@ def table_text(
     indent: str = "",
     width: int | None = None,
 ) -> str:
-    """Return rows as aligned text: the first columns, which hold names, to the left, and the others to the right.
+    """Return rows as aligned text: the first columns, which contain names, to the left, the others to the right.
 
-    Where ``width`` is given and a table is wider, further columns follow below, under the names of the rows again.
+    If ``width`` is given and the table is wider, further columns follow below, with the row names repeated.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def table_text(
 
 
 def columns_of(text: str) -> int:
-    """Return the number of columns that a terminal gives to a text."""
+    """Return the number of terminal columns that a text takes."""
     wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
     return len(text) + wide - sum(unicodedata.combining(sign) > 0 for sign in text)
 

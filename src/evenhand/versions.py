@@ -9,7 +9,7 @@ from evenhand._version import __version__
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of evenhand, Python and some packages, by the names that they are installed under.
+    """Return the versions of evenhand, Python and some packages, by the names of their distributions.
 
     Examples
     --------

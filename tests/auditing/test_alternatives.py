@@ -155,7 +155,7 @@ def test_bounds_with_a_tolerance_of_their_own_hold_for_the_alternative():
     found = eh.alternatives(*rows, criterion=budget, margin=0.1, held_out=0)
     assert found.status == "found"
     assert found.rule.decide(data.p_y, data.p_joint).mean() <= 0.4
-    with pytest.raises(eh.InputError, match="no gap to make smaller"):
+    with pytest.raises(eh.InputError, match="no gap to reduce"):
         eh.alternatives(*rows, criterion=eh.SelectionBudget(upper=0.4), held_out=0)
 
 
@@ -254,7 +254,7 @@ def test_the_result_is_plain_data_without_its_rule():
         ({"reduction": "x"}, "reduction must be a number"),
         ({"held_out": 1.0}, "at least 0 and below 1"),
         ({"held_out": [True, False]}, "held_out must be a share"),
-        ({"held_out": np.ones(600, dtype=bool)}, "none left to search"),
+        ({"held_out": np.ones(600, dtype=bool)}, "leave some rows to search"),
         ({"models": [1]}, "models must be a dict"),
         ({"models": {"model": (0, 0)}}, "is taken"),
         ({"models": {"other": 3}}, "must be a pair"),

@@ -247,7 +247,7 @@ def test_an_empty_cell_leaves_the_verdict_open_and_says_how_to_begin():
     )
     assert dataclasses.astuple(verdict.shortage) == (None, "b", 1, 0, 385)
     assert "no rows" in str(found)
-    assert "the group b with a positive label has 0 rows; begin with 385" in str(found)
+    assert "the group b with a positive label has 0 rows; start with 385" in str(found)
 
 
 def test_an_empty_cell_under_a_bound_without_tolerance_is_named():
@@ -477,10 +477,10 @@ def test_the_same_input_gives_the_same_bytes_and_no_warning():
         ({"threshold": 2}, "threshold must be between 0 and 1"),
         ({"criterion": "fairness"}, "Unknown criterion 'fairness'"),
         ({"y": None, "criterion": "eo"}, "y is None: pass the labels"),
-        ({"criterion": DemographicParity(attribute="race")}, "speaks of the attribute 'race'"),
+        ({"criterion": DemographicParity(attribute="race")}, "names the attribute 'race'"),
         (
             {"criterion": DemographicParity(attribute=Intersection("group", "race"))},
-            "speaks of the attribute 'race'",
+            "names the attribute 'race'",
         ),
         ({"missing": "drop"}, "missing must be"),
         ({"sample_weight": [1, 1, 1]}, "sample_weight must have shape"),

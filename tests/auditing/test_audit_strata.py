@@ -77,7 +77,7 @@ def test_a_stratum_without_rows_of_a_group_is_not_enough_evidence():
 
 def test_strata_are_refused_where_nothing_is_compared_within(rows):
     y, decided, sex, job = rows
-    with pytest.raises(eh.InputError, match="strata is for a criterion"):
+    with pytest.raises(eh.InputError, match="strata needs a criterion"):
         eh.audit(y, decided, sex, strata=job)
     with pytest.raises(eh.InputError, match="pass each row's stratum"):
         eh.audit(y, decided, sex, criterion=INSIDE)

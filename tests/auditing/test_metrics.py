@@ -263,7 +263,7 @@ def test_metrics_can_be_pickled(name):
         ([0, np.nan], [0, 1], list("ab"), {}, "y_true has a missing value in row 1"),
         ([0, 1], [None, 1], list("ab"), {}, "y_pred has a missing value in row 0"),
         ([0, 1, 2], [0, 1, 1], list("aab"), {}, "y_true must have two values; it has 3"),
-        ([0, 1, 1], [0.2, 0.7, 0.4], list("aab"), {}, "by a threshold, as in scores > 0.5"),
+        ([0, 1, 1], [0.2, 0.7, 0.4], list("aab"), {}, "a threshold, as in scores > 0.5"),
         ([], [], [], {}, "y_pred is empty"),
         (["no", "yes"], ["no", "yes"], list("ab"), {}, "pos_label=1 is not in y_true"),
         (["no", "no"], ["no", "no"], list("ab"), {}, "pos_label=1 is not in y_true"),

@@ -265,7 +265,7 @@ def test_options_that_make_no_sense_are_refused():
         eh.Watch("dp", 0.05, window=0)
     with pytest.raises(eh.InputError, match="unknown group 'c'"):
         eh.Watch("dp", 0.05, groups=["a", "b"]).update([1], ["c"])
-    with pytest.raises(eh.InputError, match="speaks of the attribute 'age'"):
+    with pytest.raises(eh.InputError, match="names the attribute 'age'"):
         eh.Watch(eh.DemographicParity(attribute="age"), 0.05).update([1, 0], {"sex": ["a", "b"]})
     with pytest.raises(eh.InputError, match="groups of 'age'"):
         eh.Watch("dp", 0.05, groups={"age": ["a", "b"]}).update([1, 0], {"sex": ["a", "b"]})

@@ -102,5 +102,5 @@ def test_a_card_and_a_report_have_the_section_only_where_it_is_given():
     summary = summarize(y, groups, p, members, rule, alternatives=found)
     assert json.loads(json.dumps(summary))["alternatives"]["data"]["status"] == found.status
     assert "alternatives" not in summarize(y, groups, p, members, rule)
-    with pytest.raises(eh.InputError, match=r"what evenhand\.alternatives returned"):
+    with pytest.raises(eh.InputError, match=r"a result of evenhand\.alternatives"):
         summarize(y, groups, p, members, rule, alternatives="yes")

@@ -63,12 +63,12 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(place):
     done = evenhand(
-        "fit", "train.parquet", *FIT, "--features", "*", "--criterion", "eo", "--tolerance", "0.08",
+        "fit", "train.parquet", *FIT, "--features", "*", "--criterion", "dp", "--tolerance", "0.08",
         "--test", "new.parquet", "-o", "fair.skops", "--report", "fair.html", "--card", "card.md", cwd=place,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "1,500 rows and 3 features" in done.stdout
-    assert "equalized odds gap, sex" in done.stdout
+    assert "demographic parity gap, sex" in done.stdout
     assert "On held-out rows" in done.stdout
     return done
 
@@ -85,7 +85,7 @@ def test_fit_saves_the_whole_classifier_with_report_and_card(place, trained):
     card = (place / "card.md").read_text(encoding="utf-8")
     assert "Held-out rows, with 95% intervals" in card
     assert "evenhand fit train.parquet" in card
-    assert "treat it as data" in trained.stdout
+    assert "treat it as personal data" in trained.stdout
 
 
 @pytest.mark.parametrize(("source", "target"), [("new.parquet", "out.parquet"), ("new.csv", "out.csv")])
@@ -94,7 +94,7 @@ def test_apply_decides_by_the_classifier_in_a_file(place, trained, source, targe
     assert (done.returncode, done.stderr) == (0, "")
     table = pq.read_table(place / "new.parquet")
     found = pq.read_table(place / target) if target.endswith("parquet") else pa.csv.read_csv(place / target)
-    assert found.column_names[-5:] == ["decision", "fair_margin", "flipped", "bias_score_1", "bias_score_2"]
+    assert found.column_names[-4:] == ["decision", "fair_margin", "flipped", "bias_score_1"]
     X = np.empty((table.num_rows, 3), dtype=object)
     for j, name in enumerate(("size", "colour", "rooms")):
         X[:, j] = [np.nan if v is None and name == "rooms" else v for v in table[name].to_pylist()]
@@ -112,7 +112,7 @@ def answer(arguments, capsys):
     code = main([str(argument) for argument in arguments])
     shown = capsys.readouterr()
     assert "Traceback" not in shown.err
-    assert "mistake in evenhand" not in shown.err
+    assert "bug in evenhand" not in shown.err
     return code, shown.err
 
 
@@ -125,14 +125,14 @@ def test_apply_answers_mistakes_in_one_sentence(place, trained, capsys, tmp_path
     changed = table.set_column(0, "size", pa.array(["large"] * table.num_rows))
     pq.write_table(changed, tmp_path / "changed.parquet")
     code, said = answer(["apply", fair, tmp_path / "changed.parquet", "-o", out], capsys)
-    assert (code, "'size' must hold numbers, as it did in training" in said) == (2, True)
+    assert (code, "'size' must contain numbers, as in training" in said) == (2, True)
     text = table.set_column(1, "colour", pa.array(range(table.num_rows)))
     pq.write_table(text, tmp_path / "text.parquet")
     code, said = answer(["apply", fair, tmp_path / "text.parquet", "-o", out], capsys)
-    assert (code, "'colour' must hold text, as it did in training" in said) == (2, True)
+    assert (code, "'colour' must contain text, as in training" in said) == (2, True)
     (tmp_path / "bad.csv").write_text("size,colour,rooms\n0.5,red,NA\nlarge,red,1\n")
     code, said = answer(["apply", fair, tmp_path / "bad.csv", "-o", tmp_path / "out.csv"], capsys)
-    assert (code, "'size' must hold numbers" in said) == (2, True)
+    assert (code, "'size' must contain numbers" in said) == (2, True)
     (tmp_path / "good.csv").write_text("size,colour,rooms\n0.5,007,NA\n -1.5,red,03\n")
     assert answer(["apply", fair, tmp_path / "good.csv", "-o", tmp_path / "good_out.csv"], capsys) == (0, "")
     assert '-1.5","red","03"' in (tmp_path / "good_out.csv").read_text()
@@ -183,7 +183,10 @@ def test_a_classifier_from_python_is_applied_by_its_feature_names(place, capsys,
 
 
 def test_a_classifier_needs_a_file_it_can_go_to_before_anything_is_trained(place, capsys, tmp_path, monkeypatch):
-    start = time.monotonic()
+    def trained(*_, **__):
+        raise AssertionError("nothing may be trained before the file's name is checked")
+
+    monkeypatch.setattr(eh.FairClassifier, "fit", trained)
     arguments = ["fit", place / "train.parquet", *FIT, "--features", "*"]
     assert "skops" in answer(arguments, capsys)[1]
     code, said = answer([*arguments, "-o", tmp_path / "fair.pkl"], capsys)
@@ -192,7 +195,6 @@ def test_a_classifier_needs_a_file_it_can_go_to_before_anything_is_trained(place
     monkeypatch.setitem(sys.modules, "skops.io", None)
     code, said = answer([*arguments, "-o", tmp_path / "fair.skops"], capsys)
     assert (code, "pip install 'evenhand[io]'" in said) == (2, True)
-    assert time.monotonic() - start < 30
 
 
 def in_terminal(arguments, cwd, env=None):

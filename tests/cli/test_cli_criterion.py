@@ -68,7 +68,7 @@ def test_several_are_one_composite():
         ("ratio:8", r"ratio in \(0, 1\]"),
         ("ratio:nan", r"ratio in \(0, 1\]"),
         ("minimum_rate:0.7", "write minimum_rate:precision:0.8"),
-        ("minimum_rate:ppv>=0.7", "knows the rates"),
+        ("minimum_rate:ppv>=0.7", "supports the rates"),
         ("minimum_rate:tpr>=--", "write a number"),
         ("budget:", "write budget:0.2"),
         ("budget:=0.2", "write budget:0.2"),
@@ -206,8 +206,8 @@ def test_confidence_is_promised_in_the_rule_or_refused_with_what_it_would_take(p
     assert not (place / "no.json").exists()
     for wrong in ("0", "1", "1.5", "nan", "high"):
         assert main(["fit", *ROWS, *group, "--confidence", wrong, "-o", "no.json"]) == 2
-        assert "mistake in evenhand" not in capsys.readouterr().err
+        assert "bug in evenhand" not in capsys.readouterr().err
     for level, code in (("0.5", (0, 1, 3)), ("2", (2,))):
         assert main(["audit", *ROWS, "--criterion", "dp", "--confidence", level, "--json"]) in code
         shown = capsys.readouterr()
-        assert "mistake in evenhand" not in shown.err
+        assert "bug in evenhand" not in shown.err

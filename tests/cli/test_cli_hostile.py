@@ -47,7 +47,7 @@ def answer(arguments, capsys, codes=(0, 1, 2, 3)):
     code = main(arguments)
     shown = capsys.readouterr()
     assert code in codes, (code, arguments, shown.err[:500])
-    for sign in ("Traceback", "unexpected", "mistake in evenhand"):
+    for sign in ("Traceback", "unexpected", "bug in evenhand"):
         assert not shown.err.count(sign), shown.err[:500]
     assert len(shown.err) < 5000
     for sign in shown.out + shown.err:
@@ -231,7 +231,7 @@ def test_wrong_arguments_are_answered(arguments, place, capsys):
     (place / "list.json").write_text("[1, 2]")
     (place / "mixed.json").write_text('[{"p": 0.5, "p_f": 0.2}, {"p": "x", "p_f": {}}]')
     error = answer(arguments, capsys, codes=(0,) if not arguments else (2,))
-    assert "mistake in evenhand" not in error
+    assert "bug in evenhand" not in error
     assert [found.name for found in place.iterdir() if found.name.endswith(".part")] == []
 
 
@@ -282,7 +282,7 @@ def test_columns_are_found_whatever_signs_their_names_have():
     assert joint["s"].columns == ("p", "x", "p=q", None)
     with pytest.raises(InputError, match="not complete"):
         match_columns([], ["no,F=p"], {"s": ("F", "M")}, ("no", "yes"), names)
-    with pytest.raises(InputError, match="give one of the two"):
+    with pytest.raises(InputError, match="pass only one of them"):
         match_columns(["F=p"], ["no,F=p"], {"s": ("F", "M")}, ("no", "yes"), names)
 
 
@@ -294,7 +294,7 @@ def test_missing_groups_are_answered_with_the_commands_own_option(place, capsys)
     write("t.parquet", sex=[None, *good()["sex"][1:]])
     for arguments in (["audit", "t.parquet", *AUDIT], ["fit", "t.parquet", *FIT]):
         said = answer(arguments, capsys, codes=(2,))
-        assert "say --ignore-missing" in said
+        assert "set --ignore-missing" in said
         assert "missing='ignore'" not in said
 
 
@@ -313,7 +313,7 @@ def test_a_label_column_without_labels_is_named(place, capsys):
 def test_explain_says_how_to_get_the_rule_of_a_classifier(place, capsys):
     (place / "m.skops").write_bytes(b"PK\x03\x04\xff")
     said = answer(["explain", "m.skops", "row.json"], capsys, codes=(2,))
-    assert "m.skops holds a classifier" in said
+    assert "m.skops contains a classifier" in said
     assert ".rule_.to_json()" in said
 
 
@@ -498,7 +498,7 @@ def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys, monkey
         assert len(said.splitlines()) == 1
     for arguments in (["apply", url, "t.parquet", "-o", "o.csv"], ["explain", url, "t.parquet", "--at", "0"]):
         said = answer(arguments, capsys, codes=(2,))
-        assert said.startswith(f"evenhand: {named} is an address, and this is read from a file: download it first.")
+        assert said.startswith(f"evenhand: {named} is an address, but a local file is needed: download it first.")
         assert len(said.splitlines()) == 1
     for arguments in (
         ["audit", "t.parquet", *AUDIT, "--report", url],
@@ -512,7 +512,7 @@ def test_an_address_gets_one_sentence_with_the_remedy(url, place, capsys, monkey
         ["reproduce", "synthetic", "-o", url],
     ):
         said = answer(arguments, capsys, codes=(2,))
-        assert f"{named} is an address, and evenhand writes files: write to a local file" in said
+        assert f"{named} is an address, but evenhand writes only local files: write one" in said
     assert not [path for path in place.iterdir() if ":" in path.name]
 
 

@@ -79,7 +79,7 @@ def test_the_smallest_largest_error_is_a_ceiling_in_the_rule(rows, tmp_path, cap
     ("arguments", "message"),
     [
         (["--objective", "fbeta"], "'f2' has beta = 2"),
-        (["--objective", "f1", "--costs", "1", "5"], "an objective of their own"),
+        (["--objective", "f1", "--costs", "1", "5"], "cannot be combined with an objective"),
         (["--criterion", "minimax_rate:accuracy"], "MinimaxRate('error')"),
         (["--objective", "f1", "--engine", "duckdb"], "Engines maximise accuracy"),
         (["--criterion", "pp", "--engine", "duckdb"], "Engines"),

@@ -110,7 +110,7 @@ def test_a_state_of_another_watch_is_not_gone_on_with(place, monkeypatch, capsys
     before = (place / "o.json").read_text()
     code, _, err = run(place, monkeypatch, capsys, *start, "--tolerance", 0.1)
     assert code == 2
-    assert "was begun with tolerance 0.2, and now it is 0.1" in err
+    assert "was created with tolerance 0.2, but now it is 0.1" in err
     (place / "broken.json").write_text(before[:100])
     code, _, err = run(place, monkeypatch, capsys, *start[:3], "broken.json", *start[4:])
     assert code == 2

@@ -261,8 +261,8 @@ def test_an_intersection_is_crossed_from_two_columns():
         ({"y": [1, None]}, "a label in 'y' that is missing"),
         ({"y": [2, 3]}, "y must have two values|only the label"),
         ({"sex": ["F", "X"]}, "unknown group in 'sex'"),
-        ({"w": [1.0, -1.0]}, "weights that are none"),
-        ({"w": [1.0, float("inf")]}, "weights that are none"),
+        ({"w": [1.0, -1.0]}, "weights that are not numbers"),
+        ({"w": [1.0, float("inf")]}, "weights that are not numbers"),
     ],
 )
 def test_rows_that_cannot_be_used_are_named(engine, rows, change, message):
@@ -285,7 +285,7 @@ def test_rows_that_cannot_be_used_are_named(engine, rows, change, message):
         ({"p_group": ["f", "m"]}, "p_group must be a dict"),
         ({"sensitive_features": None, "y": "region"}, "y must have two values"),
         ({"pos_label": 7}, "y must have two values"),
-        ({"p_group": {1: "f", 2: None}}, "holds text values|unknown group"),
+        ({"p_group": {1: "f", 2: None}}, "has text values|unknown group"),
         ({"level": 13}, "level must be"),
         ({"max_cells": 1}, "max_cells must be"),
         ({"criterion": "eo"}, "needs p\\(Y,A"),

@@ -82,7 +82,7 @@ def test_a_key_that_cannot_be_one_is_refused(engine, mixture, table):
     def read(made):
         return made.read_all() if engine is arrow else made.to_arrow_table()
 
-    with pytest.raises(eh.InputError, match="draws no lots"):
+    with pytest.raises(eh.InputError, match="not randomized"):
         read(engine.apply(rule, table, **options, key="id"))
     with pytest.raises(eh.InputError, match="no column 'idd'"):
         read(engine.apply(mixture, table, **options, key="idd"))
@@ -95,7 +95,7 @@ def test_a_key_that_cannot_be_one_is_refused(engine, mixture, table):
 def test_duckdb_says_which_rows_have_no_key(mixture, table):
     bad = table.slice(0, 3).append_column("gone", pa.array([1, None, 3]))
     made = duckdb.apply(mixture, bad, p_y="p", p_group=JOINT, key="gone")
-    with duckdb.plain_errors(), pytest.raises(Exception, match="no key to draw its lot by"):
+    with duckdb.plain_errors(), pytest.raises(Exception, match="no valid key for its random draw"):
         made.fetchall()
     with pytest.raises(eh.InputError, match="key must have a whole number or a text in each row"):
         arrow.apply(mixture, bad, p_y="p", p_group=JOINT, key="gone").read_all()
@@ -119,12 +119,12 @@ def test_fit_writes_a_mixture_and_says_so(files, mixture, capsys):
     read = eh.Mixture.from_json((files / "mixed.json").read_text())
     assert read.weights == mixture.weights
     assert read.learned_from["columns"]["score"] == "p"
-    assert "It draws lots between" in (files / "card.md").read_text()
-    assert "depend on their lot" in (files / "report.html").read_text()
+    assert "It is randomized between" in (files / "card.md").read_text()
+    assert "depend on a random draw" in (files / "report.html").read_text()
     single = files / "single.json"
     strict = ["--criterion", "eo", "--tolerance", "0.01", "--safety", "0"]
     assert main(["fit", str(files / "rows.parquet"), *NAMES, *SCORES, *strict, "-o", str(single)]) == 0
-    assert "Determinism costs" in capsys.readouterr().out
+    assert "the cost of determinism" in capsys.readouterr().out
     assert json.loads(single.read_text())["learned_from"]["determinism"]["cost"] >= 0.0
 
 
@@ -165,10 +165,10 @@ def test_explain_names_the_lot(files, mixture, table, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["apply", "single.json", "rows.parquet", "-o", "x.parquet", "--key", "id"], "draws no lots"),
+        (["apply", "single.json", "rows.parquet", "-o", "x.parquet", "--key", "id"], "not randomized"),
         (["apply", "mixed.json", "rows.parquet", "-o", "x.parquet", "--key", "idd"], "no column 'idd'"),
         (["apply", "mixed.json", "rows.parquet", "-o", "x.parquet", "--key", "p"], "key"),
-        (["explain", "single.json", "rows.parquet", "--at", "0", "--key", "id"], "draws no lots"),
+        (["explain", "single.json", "rows.parquet", "--at", "0", "--key", "id"], "not randomized"),
         (["explain", "mixed.json", "rows.parquet", "--at", "0", "--key", "idd"], "no column 'idd'"),
     ],
 )

@@ -313,7 +313,7 @@ def test_bins_that_many_rows_share_hide_no_better_rule(case, monkeypatch):
     ("asked", "message"),
     [
         ({"objective": "f1"}, "Engines maximise accuracy"),
-        ({"criterion": eh.MinimaxRate("selection")}, "Engines take linear criteria"),
+        ({"criterion": eh.MinimaxRate("selection")}, "Engines need linear criteria"),
     ],
 )
 def test_what_needs_the_rows_in_memory_is_refused_for_larger_tables(asked, message):

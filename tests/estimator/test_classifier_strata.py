@@ -62,7 +62,7 @@ def test_a_new_or_absent_stratum_is_an_error_that_names_it(fair, rows):
         eh.FairClassifier(LogisticRegression(), criterion=eh.DemographicParity(within="work")).fit(
             X, rows[1], sensitive_features=rows[2]
         )
-    with pytest.raises(eh.InputError, match="confidence takes no within="):
+    with pytest.raises(eh.InputError, match="confidence does not support within="):
         eh.FairClassifier(model(), criterion=eh.DemographicParity(within="job"), confidence=0.9).fit(
             rows[0], rows[1], sensitive_features=rows[2]
         )

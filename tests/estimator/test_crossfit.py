@@ -194,7 +194,7 @@ def test_small_cells_are_named_with_their_counts():
         fair.set_params(criterion="demographic_parity").fit(X, y, sensitive_features=group)
     with pytest.raises(InputError, match=r"group='rare' has [01].*is held out with cv=0.2 needs 2"):
         fair.set_params(cv=0.2).fit(X, y, sensitive_features=group)
-    with pytest.raises(InputError, match="trains models has none"):
+    with pytest.raises(InputError, match="training part of cv has none"):
         fair.set_params(cv=KFold(20)).fit(X, y, sensitive_features=group)
 
 
@@ -229,5 +229,5 @@ def test_weights_reach_models_inside_a_pipeline_and_a_model_without_weights_is_n
     pipeline = make_pipeline(StandardScaler(), LogisticRegression())
     assert crossfit.weight_params(pipeline, weight) == {"logisticregression__sample_weight": weight}
     assert crossfit.weight_params(LogisticRegression(), None) == {}
-    with pytest.warns(eh.EvenhandWarning, match=r"Memory.fit takes no sample_weight"):
+    with pytest.warns(eh.EvenhandWarning, match=r"Memory.fit does not accept sample_weight"):
         assert crossfit.weight_params(Memory(), weight) == {}

@@ -93,7 +93,7 @@ def test_a_weak_auxiliary_is_warned_of_when_the_rule_has_to_act():
     data = eh.datasets.make_zafar(1200, random_state=0)
     blind = DummyClassifier(strategy="prior")
     fair = paper_classifier(LogisticRegression(), auxiliary=blind, cv=3, random_state=0)
-    with pytest.warns(eh.EvenhandWarning, match=r"hardly tells apart the groups of 'group' among rows with label 0"):
+    with pytest.warns(eh.EvenhandWarning, match=r"hardly separates the groups of 'group' among rows with label 0"):
         fair.fit(data.X, data.y, sensitive_features=data.group)
     assert len(fair.diagnostics_.weaknesses) == 2
     assert "(weak)" in str(fair.diagnostics_)
@@ -107,6 +107,6 @@ def test_a_tolerance_that_a_weak_auxiliary_cannot_reach_says_why():
     with pytest.raises(eh.InfeasibleError) as caught:
         fair.fit(data.X, data.y, sensitive_features=data.group)
     notes = "\n".join(caught.value.__notes__)
-    assert "hardly tells apart" in notes
+    assert "hardly separates" in notes
     assert "with_tolerance" in notes
     assert fair.with_tolerance(1.0).rule_.tolerance == 1.0

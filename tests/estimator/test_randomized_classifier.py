@@ -58,7 +58,7 @@ def test_receipts_name_the_chance_and_the_lot(fair):
     assert [receipt.flipped for receipt in receipts] == (fair.predict(DATA.X, key=keys) != base).tolist()
     by_lot = next(receipt for receipt in receipts if receipt.by_lot)
     assert f"the lot {by_lot.lot:.4f} is" in str(by_lot)
-    assert "no lot decides" in str(next(receipt for receipt in receipts if not receipt.by_lot))
+    assert "so the lot has no effect" in str(next(receipt for receipt in receipts if not receipt.by_lot))
     for receipt in receipts:
         expected = sum(w for w, m in zip(receipt.weights, receipt.fair_margins, strict=True) if m > 0)
         assert receipt.expected_decision == pytest.approx(expected, abs=1e-9)
@@ -112,7 +112,7 @@ def test_a_classifier_without_lots():
     np.testing.assert_array_equal(fair.expected_decision(DATA.X) == 1.0, fair.predict(DATA.X) == 1)
     assert isinstance(fair.explain(DATA.X[:1])[0], Receipt)
     for call in (fair.predict, fair.decision_function, fair.explain):
-        with pytest.raises(eh.InputError, match="draws no lots"):
+        with pytest.raises(eh.InputError, match="not randomized"):
             call(DATA.X[:2], key=[1, 2])
 
 

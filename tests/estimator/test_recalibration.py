@@ -145,6 +145,8 @@ def overfitted():
 @pytest.mark.parametrize("ensemble", [False, True, "matched"])
 def test_the_classifier_decides_with_corrected_probabilities(criterion, ensemble, overfitted):
     data, groups = overfitted
+    if criterion == "eo":  # two attributes are K = 4, whose proof takes long
+        groups = {"A": groups["A"]}
     tree = DecisionTreeClassifier(max_depth=8, random_state=0)
     options = {"criterion": criterion, "tolerance": 0.1, "ensemble": ensemble, "random_state": 0}
     plain = paper_classifier(tree, **options).fit(data.X, data.y, sensitive_features=groups)
@@ -164,8 +166,7 @@ def test_the_classifier_decides_with_corrected_probabilities(criterion, ensemble
     np.testing.assert_array_equal(again.held_out_.p_y, held.p_y)
     for name, probabilities in held.p_group.items():
         np.testing.assert_array_equal(again.held_out_.p_group[name], probabilities)
-    if criterion == "dp":  # under equalized odds of two attributes the clock ends the search
-        np.testing.assert_array_equal(again.rule_.z, fair.rule_.z)
+    np.testing.assert_array_equal(again.rule_.z, fair.rule_.z)
 
 
 def test_frozen_models_hold_outs_and_promises_are_corrected_too(overfitted):

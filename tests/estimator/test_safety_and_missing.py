@@ -181,9 +181,9 @@ def test_one_model_is_trained_where_two_would_be():
 @pytest.mark.parametrize(
     ("options", "groups", "message"),
     [
-        ({}, {"a": DATA.group, "b": DATA.group[::-1]}, "for one attribute"),
-        ({"sensitive_at_predict": True}, DATA.group, "infers the groups"),
-        ({"cv": None}, DATA.group, "needs cv=5"),
+        ({}, {"a": DATA.group, "b": DATA.group[::-1]}, "supports one attribute"),
+        ({"sensitive_at_predict": True}, DATA.group, "without sensitive_at_predict"),
+        ({"cv": None}, DATA.group, "use it with cv=5"),
     ],
 )
 def test_one_model_has_its_limits(options, groups, message):

@@ -51,7 +51,7 @@ def test_text_keys_enter_as_numbers(mixture, tmp_path):
 
 def test_a_graph_that_draws_otherwise_is_not_written(mixture, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_lots, "HIGH_WORDS", onnx_lots.HIGH_WORDS + 2)
-    with pytest.raises(DisagreementError, match="otherwise than Python"):
+    with pytest.raises(DisagreementError, match="differently from Python"):
         rule_to_onnx(mixture, tmp_path / "mixed.onnx")
     assert not (tmp_path / "mixed.onnx").exists()
 

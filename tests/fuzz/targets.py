@@ -303,7 +303,7 @@ def command_line(rng: Generator) -> None:
             code = main([command, str(path), *itertools.chain(*arguments), *target])
     assert code in (0, 1, 2, 3), (code, err.getvalue())
     assert "Traceback" not in err.getvalue(), err.getvalue()
-    assert "mistake in evenhand" not in err.getvalue(), err.getvalue()
+    assert "bug in evenhand" not in err.getvalue(), err.getvalue()
 
 
 def pairs(rng: Generator) -> None:

@@ -120,7 +120,7 @@ def test_a_flipped_byte_is_refused_or_does_no_harm(good, tmp_path):
 
 
 def test_versions_are_checked(good, tmp_path):
-    with pytest.raises(ModelFormatError, match="has version 99, this evenhand reads up to 1: update evenhand"):
+    with pytest.raises(ModelFormatError, match="has version 99, but this evenhand reads versions up to 1: update"):
         load(change_about(good, version=99), tmp_path)
     for version in ("1", None, True, 0, 1.5):
         with pytest.raises(ModelFormatError, match="must be a whole number"):
@@ -133,7 +133,7 @@ def test_versions_are_checked(good, tmp_path):
 
 @pytest.mark.parametrize("name", ["../escape.npy", "/etc/passwd", "rules/../../x.json", "a.pkl", "rules/1.json\n"])
 def test_members_that_have_no_place_are_refused(good, name, tmp_path):
-    with pytest.raises(ModelFormatError, match="has no place here"):
+    with pytest.raises(ModelFormatError, match="which is not expected"):
         load(pack({**members_of(good), name: "x"}), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hostile.skops"]
 
@@ -147,7 +147,7 @@ def test_bombs_are_refused_before_they_are_opened(good, tmp_path):
     lying = bytearray(good)
     entry = lying.rindex(b"PK\x01\x02")
     lying[entry + 24 : entry + 28] = struct.pack("<I", 2**31)
-    with pytest.raises(ModelFormatError, match="larger inside than outside"):
+    with pytest.raises(ModelFormatError, match="sizes larger than the file"):
         load(bytes(lying), tmp_path)
 
 
@@ -244,7 +244,7 @@ def test_a_rule_in_the_file_is_checked_in_full(good, tmp_path):
     name = next(name for name in members if name.startswith("rules/"))
     rule = json.loads(members[name])
     rule["events"][0]["weight"] = 7.0
-    with pytest.raises(RuleFormatError, match="contradicts itself"):
+    with pytest.raises(RuleFormatError, match="is inconsistent"):
         load(pack({**members, name: json.dumps(rule)}), tmp_path)
     del members[name]
     with pytest.raises(ModelFormatError, match="damaged"):
@@ -285,7 +285,7 @@ def test_a_forest_whose_trees_read_other_columns_is_refused(tmp_path, unread):
     wide = RandomForestClassifier(1, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 9)), [0, 1] * 25)
     fair.estimator_.estimators_[-1] = wide.estimators_[0]
     eh.io.save(fair, tmp_path / "fair.skops")
-    with pytest.raises(ModelFormatError, match="another number of features"):
+    with pytest.raises(ModelFormatError, match="number of features does not match"):
         eh.io.load(tmp_path / "fair.skops")
 
 
@@ -299,5 +299,5 @@ def test_a_network_of_another_shape_is_refused(tmp_path):
     eh.io.save(MLP(hidden=3, max_epochs=1, random_state=0).fit(data.X, data.y), tmp_path / "other.skops")
     other = members_of((tmp_path / "other.skops").read_bytes())[name]
     for content in (other, members[name][:-9], b"", b"\x80\x04pickle", struct.pack("<Q", 2**60) + b"{}"):
-        with pytest.raises(ModelFormatError, match=r"damaged|do not have the size"):
+        with pytest.raises(ModelFormatError, match=r"damaged|do not match the size"):
             load(pack({**members, name: content}), tmp_path)

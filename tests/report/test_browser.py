@@ -88,6 +88,16 @@ def test_the_slider_answers_to_the_keyboard_and_points_to_the_mouse(browser, pag
     assert browser.text(TOLERANCE) == first
 
 
+def test_the_summary_for_a_committee_has_at_most_ten_lines(browser, page, summary):
+    lines = """return [...document.querySelectorAll("#summary dd")].map(
+      n => Math.round(n.getBoundingClientRect().height / parseFloat(getComputedStyle(n).lineHeight)))"""
+    browser.open(page)
+    for index in range(len(summary["steps"])):
+        browser.run(MOVE % index)
+        assert len(browser.run(lines)) == 5
+        assert sum(browser.run(lines)) <= 10, browser.texts("#summary dd")
+
+
 def test_without_javascript_everything_is_there_for_the_chosen_rule(browser, page, summary):
     browser.open(page, javascript=False)
     step = summary["steps"][summary["chosen"]]

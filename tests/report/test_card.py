@@ -34,7 +34,7 @@ def test_the_card_says_what_was_not_said_and_where_the_figures_are_from(fair):
     text = model_card(fair)
     assert UNSAID in text
     assert "the rows it was learnt from" in text
-    assert "judge it on rows that took no part" in text
+    assert "evaluate it on rows that were not used" in text
     assert "StandardScaler, then LogisticRegression" in text
     assert "`equalized_odds`, to within 0.05" in text
     assert text == model_card(fair)
@@ -47,7 +47,7 @@ def test_held_out_rows_have_the_numbers_of_an_audit(fair, data):
     gap = found.verdicts[0].gap
     assert f"{gap.value:.3f} ({gap.lower:.3f} to {gap.upper:.3f})" in text
     assert "Held-out rows, with 95% intervals" in text
-    assert "took no part." not in text
+    assert "were not used." not in text
     for said in ("Hiring.", "Only for adults.", "Zafar's."):
         assert said in text
     with pytest.raises(InputError, match="labels and groups"):
@@ -97,15 +97,15 @@ def test_promises_frozen_models_and_few_rows_are_told(data):
     assert "With confidence 0.9 every constraint holds in the population" in text
     assert "A false positive costs 1, a false negative 2." in text
     text = model_card(frozen)
-    assert "LogisticRegression, trained before" in text
+    assert "LogisticRegression, trained beforehand" in text
     assert "few rows" in text
     assert "rare" in text
 
 
 def test_rows_with_other_attributes_or_groups_than_the_classifiers_are_refused(fair, data):
     new = data[1]
-    with pytest.raises(InputError, match=r"about the attribute 'sex', and sensitive_features has \['group'\]"):
+    with pytest.raises(InputError, match=r"about the attribute 'sex', but sensitive_features has \['group'\]"):
         model_card(fair, new.X, new.y, new.group)
     renamed = {"sex": np.where(new.group == new.group[0], "M", "F")}
-    with pytest.raises(InputError, match=r"has the group 'F', which the rule does not know: its groups are"):
+    with pytest.raises(InputError, match=r"has the group 'F', which the rule does not have: its groups are"):
         model_card(fair, new.X, new.y, renamed)

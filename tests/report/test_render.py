@@ -112,7 +112,7 @@ def test_a_report_is_written_whole(summary, tmp_path):
     path = write_report(summary, tmp_path / "report.html")
     assert path.read_text(encoding="utf-8") == render_html(summary)
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
-    with pytest.raises(InputError, match="summary must be what"):
+    with pytest.raises(InputError, match="summary must be a result"):
         write_report({"steps": []}, tmp_path / "other.html")
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
 

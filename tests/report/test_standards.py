@@ -37,7 +37,7 @@ def test_a_standard_without_a_limit_has_no_verdict(tmp_path):
     page = write_standard(found, tmp_path / "page.html").read_text()
     assert "This standard sets no limit" in page
     assert "above the median of all rows" in page
-    with pytest.raises(eh.InputError, match="found must be what audit"):
+    with pytest.raises(eh.InputError, match="found must be a result of audit"):
         write_standard("x", tmp_path / "other.html")
 
 

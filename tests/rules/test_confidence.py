@@ -426,7 +426,7 @@ def test_a_bound_with_a_tolerance_of_its_own_that_is_missed_has_no_certifiable_t
     assert found.factor > 1.0
     error = found.error(system, np.array([200, 200]), 200)
     assert "is at least 0.38" in str(error)
-    assert "0.5 is asked" in str(error)
+    assert "0.5 is requested" in str(error)
 
 
 def test_a_tolerance_of_zero_cannot_be_certified_by_any_number_of_rows():
@@ -543,7 +543,7 @@ def test_fits_with_one_seed_are_equal_and_frozen_models_work():
 def test_another_tolerance_is_tested_anew_and_said_to_be_a_second_look():
     X, y, group = rows(6000)
     model = fair().fit(X, y, sensitive_features=group)
-    with pytest.warns(eh.EvenhandWarning, match="tested on the reserved rows of the first"):
+    with pytest.warns(eh.EvenhandWarning, match="tested on the same reserved rows as the first"):
         looser = model.with_tolerance(0.25)
     assert looser.rule_.tolerance == 0.25
     assert looser.rule_.learned_from["confidence"]["constraints"][0]["certified_upper"] <= 0.25

@@ -213,7 +213,7 @@ def test_two_crossed_attributes_of_one_text_are_told_apart():
         priors={keys[0]: [0.5, 0.5], keys[1]: [0.4, 0.6]}, z=[0.1, 0.2],
     )  # fmt: skip
     assert eh.Rule.from_json(rule.to_json()) == rule
-    with pytest.raises(InputError, match="may be any of"):
+    with pytest.raises(InputError, match="is ambiguous between"):
         rule.decide([0.5], {"a & b & c": [[0.5, 0.5]]})
 
 

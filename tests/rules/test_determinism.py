@@ -59,11 +59,11 @@ def test_card_and_report_say_it():
     fair = eh.FairClassifier(LogisticRegression(), criterion="eo", tolerance=0.02, safety=0.0, cv=2, random_state=0)
     fair.fit(DATA.X, DATA.y, sensitive_features=DATA.group)
     cost = fair.determinism().cost
-    assert f"determinism costs {100 * cost:.2f} points" in model_card(fair)
+    assert f"a deterministic rule costs {100 * cost:.2f} points" in model_card(fair)
     rule, rows, options = learnt()
     text = render_html(summarize(*ROWS, with_determinism(rule, rows, options)))
-    assert "Determinism costs" in text
-    assert "Determinism costs" not in render_html(summarize(*ROWS, rule))
+    assert "the cost of determinism" in text
+    assert "the cost of determinism" not in render_html(summarize(*ROWS, rule))
 
 
 def test_a_mixtures_card_and_report_speak_of_lots():
@@ -72,13 +72,13 @@ def test_a_mixtures_card_and_report_speak_of_lots():
     ).fit(DATA.X, DATA.y, sensitive_features=DATA.group)
     assert fair.determinism() is None
     card = model_card(fair)
-    assert f"It draws lots between {len(fair.rule_.rules)} rules" in card
-    assert "two people who are alike may be decided differently" in card
+    assert f"It is randomized between {len(fair.rule_.rules)} rules" in card
+    assert "two people who are alike may get different decisions" in card
     summary = summarize(*ROWS, eh.learn_rule(*ROWS, criterion="eo", tolerance=0.0, randomize=True))
     step = summary["steps"][0]
     assert step["mixture"]["by_lot"] > 0
     assert step["receipts"] == []
-    assert "depend on their lot" in render_html(summary)
+    assert "depend on a random draw" in render_html(summary)
 
 
 def group_thresholds_optimum(y, group, p, tolerance, criterion):

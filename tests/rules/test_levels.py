@@ -221,8 +221,8 @@ def test_criteria_with_levels_are_plain_data():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"criterion": eh.MinimaxRate("error") & eh.PredictiveParity()}, "goes with linear criteria"),
-        ({"criterion": "pp", "search": "dual"}, "knows no levels"),
+        ({"criterion": eh.MinimaxRate("error") & eh.PredictiveParity()}, "combined with linear criteria"),
+        ({"criterion": "pp", "search": "dual"}, "does not support levels"),
         ({"criterion": eh.MinimaxRate("error"), "safety": 1.0}, "safety"),
         ({"criterion": eh.PredictiveParity() & eh.DemographicParity(), "safety": 1.0}, "safety"),
         ({"criterion": "pp", "confidence": 0.9}, "confidence"),
@@ -238,9 +238,9 @@ def test_what_cannot_be_done_is_said(options, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: eh.MinimaxRate("accuracy"), "write MinimaxRate\\('error'\\)"),
-        (lambda: eh.MinimaxRate("recall"), "knows the rates"),
-        (lambda: eh.MinimaxRate(["error"]), "knows the rates"),
+        (lambda: eh.MinimaxRate("accuracy"), "use MinimaxRate\\('error'\\)"),
+        (lambda: eh.MinimaxRate("recall"), "supports the rates"),
+        (lambda: eh.MinimaxRate(["error"]), "supports the rates"),
         (lambda: eh.audit(DATA.y, DATA.y, DATA.group, criterion=eh.MinimaxRate("error")), "name a ceiling"),
         (lambda: eh.frontier(*ROWS, criterion=eh.MinimaxRate("error")), "no trade-off"),
     ],

@@ -188,7 +188,7 @@ def test_a_classifier_takes_the_objective():
         ({"objective": "f0"}, "above 0"),
         ({"objective": "f1e9"}, "objective must be"),
         ({"objective": "f1000"}, "at most 100"),
-        ({"objective": "f1", "costs": (1, 5)}, "costs are an objective of their own"),
+        ({"objective": "f1", "costs": (1, 5)}, "costs cannot be combined with an objective"),
         ({"objective": "f1", "search": "dual"}, "search='dual'"),
         ({"objective": "f1", "randomize": True}, "randomize=True"),
     ],

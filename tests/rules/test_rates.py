@@ -158,7 +158,7 @@ def test_shares_of_positive_labels():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: eh.MinimumRate("recall", 0.8), "knows the rates"),
+        (lambda: eh.MinimumRate("recall", 0.8), "supports the rates"),
         (lambda: eh.MaximumRate("fdr", 1.2), "needs a ceiling"),
         (lambda: eh.LinearConstraint({}), "needs terms"),
         (lambda: eh.LinearConstraint({"sex": 1.0}, lower=0.0), "needs terms"),
@@ -172,7 +172,7 @@ def test_shares_of_positive_labels():
         ),
         (lambda: eh.Event("sex", "F", 1, "precision"), "both labels"),
         (lambda: eh.Event("sex", "F", 2), "label 0, 1 or None"),
-        (lambda: eh.Event("sex", "F", kind="recall"), "a kind among"),
+        (lambda: eh.Event("sex", "F", kind="recall"), "kind must be"),
     ],
 )
 def test_mistakes_are_named(make, message):

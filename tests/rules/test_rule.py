@@ -197,10 +197,10 @@ def test_a_changed_character_is_read_or_refused_but_never_anything_else(position
 @pytest.mark.parametrize(
     ("p_y", "p_group", "message"),
     [
-        ([0.5, 1.5], [[0.5, 0.5]] * 2, "p_y must hold probabilities"),
-        ([0.5, np.nan], [[0.5, 0.5]] * 2, "p_y must hold probabilities"),
+        ([0.5, 1.5], [[0.5, 0.5]] * 2, "p_y must be probabilities"),
+        ([0.5, np.nan], [[0.5, 0.5]] * 2, "p_y must be probabilities"),
         ([0.5, 0.5], [[0.5, 0.6]] * 2, "sum to 1"),
-        ([0.5, 0.5], [[1.0009, 0.0]] * 2, "of 'sex' must hold probabilities"),
+        ([0.5, 0.5], [[1.0009, 0.0]] * 2, "of 'sex' must be probabilities"),
         ([0.5, 0.5], [[0.5, 0.5]], "1 rows"),
         ([[0.5, 0.5]], [[0.5, 0.5]], "predict_proba"),
         ([0.5, 0.5], None, "needs p_group"),

@@ -48,7 +48,7 @@ def test_each_label_of_equalized_odds_has_its_own_standard_error():
 
 
 def test_a_bound_keeps_half_of_the_tolerance():
-    with pytest.warns(eh.EvenhandWarning, match="would do"):
+    with pytest.warns(eh.EvenhandWarning, match="are needed"):
         solution = eh.learn_rule(*ROWS, criterion="dp", tolerance=0.02, safety=50.0).solution_
     assert solution.used == ((-0.01, 0.01),)
 
@@ -116,7 +116,7 @@ def test_too_few_rows_are_named_with_their_number_and_what_would_do():
     assert (cell.rows, cell.rows_needed) == (105, 1100)
     text = thin_text([cell])
     assert "105 rows with sex=F, Y=1" in text
-    assert "standard error is 4.8 points, so 3 points cannot be assured; about 1,100 would do" in text
+    assert "standard error is 4.8 points, so 3 points cannot be ensured; about 1,100 are needed" in text
     # As many rows as it asks for are enough.
     assert not Safety(system, 1.0, safety.rates, np.array([1100.0, 1e7])).thin_cells(0.03)
 
@@ -152,7 +152,7 @@ def test_where_no_rule_is_within_the_drawn_in_bounds_the_asked_ones_are_met():
     criterion = eh.DemographicParity() & eh.MinimumRate("selection_rate", 0.3) & eh.SelectionBudget(upper=0.6)
     strict = [t / 100 for t in range(30) if _feasible(y, group, p_y, p_group, criterion, t / 100)]
     tolerance = strict[0]
-    with pytest.warns(eh.EvenhandWarning, match="nothing to spare"):
+    with pytest.warns(eh.EvenhandWarning, match="without a safety margin"):
         rule = eh.learn_rule(y, group, p_y, p_group, criterion=criterion, tolerance=tolerance, safety=0.01)
     assert rule.solution_.used == rule.solution_.asked
     assert rule.learned_from["safety"]["standard_errors"] == 0.01

@@ -397,23 +397,23 @@ def test_what_takes_no_strata_says_so_and_what_to_do():
     rows, job = draw(15)
     learn = {**rows, "criterion": INSIDE, "strata": job}
     for options, text in (
-        ({"confidence": 0.9}, "confidence takes no within="),
-        ({"randomize": True}, "randomize=True takes no within="),
+        ({"confidence": 0.9}, "confidence does not support within="),
+        ({"randomize": True}, "randomize=True does not support within="),
         ({"priors": [0.5, 0.5]}, "leave them out"),
     ):
         with pytest.raises(eh.InputError, match=text):
             eh.learn_rule(**learn, **options)
-    with pytest.raises(eh.InputError, match="strata is for a criterion"):
+    with pytest.raises(eh.InputError, match="strata needs a criterion"):
         eh.learn_rule(**rows, strata=job)
-    with pytest.raises(eh.InputError, match="make one rule for each stratum"):
+    with pytest.raises(eh.InputError, match="create one rule for each stratum"):
         eh.Rule.from_criterion(INSIDE, groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
     with pytest.raises(eh.InputError, match="watch the rows of each stratum"):
         eh.Watch(INSIDE, 0.05)
     rule = eh.learn_rule(**learn, tolerance=0.2)
     with pytest.raises(eh.InputError, match="name one of each"):
         rule.for_stratum({"region": "x"})
-    with pytest.raises(eh.InputError, match="knows no stratum 'z'"):
+    with pytest.raises(eh.InputError, match="has no stratum 'z'"):
         rule.for_stratum("z")
     plain = eh.learn_rule(**rows, tolerance=0.2)
-    with pytest.raises(eh.InputError, match="strata is for a criterion"):
+    with pytest.raises(eh.InputError, match="strata needs a criterion"):
         plain.decide(rows["p_y"], rows["p_group"], strata=job)

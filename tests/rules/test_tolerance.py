@@ -75,7 +75,7 @@ def test_a_tolerance_in_points_is_refused_with_the_one_that_is_meant(entry):
     with pytest.raises(InputError) as caught:
         ENTRIES[entry](5)
     assert str(caught.value) == (
-        "tolerance 5 is 500 points, and rates differ by at most 1 (100 points): did you mean 0.05?"
+        "tolerance 5 is 500 points, but rates differ by at most 1 (100 points): did you mean 0.05?"
     )
 
 

@@ -1,1 +1,1 @@
-"""Rates, gaps and verdicts of decisions that were made."""
+"""Audits of decisions: rates, gaps and verdicts."""

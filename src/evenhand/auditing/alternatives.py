@@ -1,10 +1,10 @@
-"""Is there a fairer rule that is as good? Found, refuted or open: the frontier read the other way.
+"""Searches for a fairer rule that is as good, by inverting the frontier: found, refuted or open.
 
-Let U(t) be the best utility of a rule whose gap is at most t. It never falls as t grows, and the certified search gives
-it exactly for a ladder of t. The smallest gap of a rule with a utility of at least u is the smallest t with U(t) >= u.
-Each round asks a ladder between what is refuted and just below the smallest gap found, so that the last round either
-finds a smaller gap or proves that there is none. A gap is the largest of several differences, which is not linear in
-the decisions: to minimise it directly takes a problem for each difference and sign, and the ladder takes one.
+Let U(t) be the best utility of a rule whose gap is at most t. It never decreases as t grows, and the certified search
+computes it exactly for a ladder of t. The smallest gap of a rule with a utility of at least u is the smallest t with
+U(t) >= u. Each round solves a ladder between the refuted gaps and just below the smallest gap found, so that the last
+round either finds a smaller gap or proves that there is none. A gap is the largest of several differences, which is
+not linear in the decisions: minimising it directly takes a problem for each difference and sign, the ladder only one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from evenhand.search import NoRule, Search
 from evenhand.statistics.intervals import check_confidence
 from evenhand.statistics.sampling import stratified_share
 
-# Utilities and gaps that differ by less than this are equal: one row of a billion is worth as much.
+# Utilities and gaps that differ by less than this are equal: it is about one row in a billion.
 SAME = 1e-9
 STEPS = 8
 ROUNDS = 12
@@ -48,7 +48,7 @@ Status = Literal["found", "refuted", "open"]
 
 @dataclass(frozen=True)
 class Point:
-    """The utility of some decisions (accuracy where there are no costs), and their gap."""
+    """The utility of some decisions (accuracy if there are no costs), and their gap."""
 
     utility: float
     gap: float
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Family:
-    """What the search said about the rules of one model.
+    """The result for the rules of one model.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ class Family:
     status : {"found", "refuted", "open"}
         Whether one of its rules is an alternative.
     upper_bound : float
-        No rule of this family with a gap small enough has a utility above this; infinite where nothing was proven.
+        No rule in this family with a gap small enough has a utility above this; infinite if nothing was proven.
     best : Point or None
-        The alternative with the smallest gap, or the best rule with a gap small enough; None where none was found.
+        The alternative with the smallest gap, or the best rule with a gap small enough; None if none was found.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Repeated:
-    """The same question about other rows: what the search said there, and how many rows these are."""
+    """The same question for other rows: the search's result, and the number of rows."""
 
     rows: int
     status: Status
@@ -88,38 +88,38 @@ class Repeated:
 
 @dataclass(frozen=True, repr=False)
 class Alternatives:
-    """What :func:`evenhand.alternatives` found. Printed, it is a few sentences.
+    """The result of :func:`evenhand.alternatives`. It prints as a few sentences.
 
     Attributes
     ----------
     status : {"found", "refuted", "open"}
-        "found": a rule of the family is at least as good, less the margin, and has a smaller gap. "refuted": it is
-        proven that there is none. "open": none was found, and that there is none was not proven.
+        "found": a rule in the family is at least as good, minus the margin, and has a smaller gap. "refuted": it is
+        proven that there is none. "open": none was found, but it is not proven that there is none.
     criterion : str
-        What the gap is of.
+        The criterion that defines the gap.
     rows : int
-        The rows that were searched.
+        The number of rows that were searched.
     margin, reduction, confidence : float
         As given.
     costs : bool
         Whether the utility is minus a mean cost, not accuracy.
     present : Point
-        The decisions judged, on the rows searched.
+        The audited decisions, on the searched rows.
     alternative : Point or None
-        The rule found, on the same rows.
+        The alternative rule, on the same rows.
     rule : Rule or None
-        The rule itself: the one with the smallest gap of those that are good enough.
+        The alternative rule: of those that are good enough, the one with the smallest gap.
     model : str or None
-        Whose scores it decides by.
+        The model whose scores it uses.
     smallest_gap : float
-        It is proven that no rule that is good enough has a gap below this; 0 where nothing was proven.
+        A proven lower bound on the gap of any rule that is good enough; 0 if nothing was proven.
     upper_bound : float
-        No rule with a gap small enough has a utility above this; infinite where nothing was proven.
+        No rule with a gap small enough has a utility above this; infinite if nothing was proven.
     families : tuple of Family
-        The same for the rules of each model.
+        The results for the rules of each model.
     held_out : Compared, Repeated or None
-        Where a rule was found, both decisions measured on the held-out rows; otherwise what the search says
-        when it is asked the same about the held-out rows; None where no rows were held out.
+        If a rule was found, both decisions measured on the held-out rows; otherwise the search's result for the
+        held-out rows; None if no rows were held out.
     """
 
     status: Status
@@ -139,7 +139,7 @@ class Alternatives:
     held_out: Compared | Repeated | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the rule as plain data that JSON can hold; the rule has a JSON of its own."""
+        """Return everything except the rule as plain data for JSON; the rule has its own JSON."""
         kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "rule"}
         return {"schema": "evenhand-alternatives/1", **{name: plain(value) for name, value in kept.items()}}
 
@@ -172,43 +172,43 @@ def alternatives(
     missing: Missing = "raise",
     random_state: Seed = 0,
 ) -> Alternatives:
-    """Ask whether a fairer rule is as good: find one, or prove that there is none.
+    """Search for a fairer rule that is as good: find one, or prove that there is none.
 
-    The decisions judged have some accuracy and some gap. An alternative is a rule of the family with at least this
-    accuracy, less ``margin``, and a smaller gap. The family is that of :func:`evenhand.learn_rule`: all rules
+    The present decisions have some accuracy and some gap. An alternative is a rule in the family with at least this
+    accuracy, minus ``margin``, and a smaller gap. The family is that of :func:`evenhand.learn_rule`: all rules
     that decide by the sign of ``margin - z . contrasts`` of the given probabilities. The answer is about this family on
-    these rows; held-out rows are then asked the same.
+    these rows, and is then checked on held-out rows.
 
     Parameters
     ----------
     y, sensitive_features, p_y, p_group, sample_weight, costs, pos_label, groups, priors, missing
         As in :func:`evenhand.learn_rule`. Labels and groups are counted, so both are needed.
     decisions : array of shape (n,), default=None
-        The decisions judged, as the two labels, booleans, or 0 and 1. ``None``: those of ``rule``, or the model's own.
+        The present decisions, as the two labels, booleans, or 0 and 1. ``None``: those of ``rule``, or the model's own.
     rule : Rule, default=None
-        The rule whose decisions on ``p_y`` and ``p_group`` are judged.
+        The rule whose decisions on ``p_y`` and ``p_group`` are the present ones.
     models : dict of (p_y, p_group), default=None
-        Further models: their rules count as alternatives too. ``(p_y, None)`` shares ``p_group``.
+        Further models, whose rules also count as alternatives. ``(p_y, None)`` shares ``p_group``.
     criterion : str or Criterion, default="demographic_parity"
-        What the gap is of. Bounds with a tolerance of their own must be met by an alternative.
+        The criterion that defines the gap. An alternative must also meet all bounds with a fixed tolerance.
     margin : float, default=0
-        How much less utility an alternative may have: 0.01 is a point of accuracy.
+        How much less utility an alternative may have: 0.01 is one point of accuracy.
     reduction : float, default=0
-        By how much its gap must be smaller, at least.
+        The smallest reduction of the gap that counts.
     held_out : float or array of bool, default=0.3
-        Which rows take no part in the search: a share of the rows, drawn within each group and label, or which ones.
-        0 holds none out. They are part of the same arrays, so that decisions and models stay matched row by row.
+        The rows that are not searched: a share of the rows, drawn within each group and label, or a mask. 0 holds out
+        no rows. They are part of the same arrays, so that decisions and models stay matched row by row.
     confidence : float, default=0.95
         The level of the intervals on the held-out rows.
     search : str or a search, default="certified"
         As in :func:`evenhand.learn_rule`. Only ``"certified"`` refutes.
     random_state : int or None, default=0
-        For the rows held out, the bootstrap and searches that draw.
+        Seed of the held-out rows, the bootstrap and randomised searches.
 
     Returns
     -------
     Alternatives
-        Printed, the answer in words. ``rule`` is the alternative with the smallest gap.
+        It prints as the answer in words. ``rule`` is the alternative with the smallest gap.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def alternatives(
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some rows, once with the probabilities of each model, and the decisions on them that are judged."""
+    """Some rows with the probabilities of each model, and the present decisions on them."""
 
     families: Mapping[str, Rows]
     judged: BoolArray
@@ -264,7 +264,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, whatever the rows: the criterion and the search, the margin, the reduction and the level."""
+    """The question, independent of the rows: criterion, search, margin, reduction and confidence level."""
 
     options: Options
     margin: float = 0.0
@@ -276,7 +276,7 @@ class Question:
         settings = self._settings(searched)
         first = next(iter(settings.values()))
         if not first.system.moves:
-            raise InputError("Every bound of this criterion has its own tolerance: there is no gap to make smaller.")
+            raise InputError("Every bound of this criterion has its own tolerance: there is no gap to reduce.")
         present = _point(first, searched.judged)
         found = self._search(settings, present)
         best = found.best
@@ -302,7 +302,7 @@ class Question:
         return {name: Setting.of(rows, self.options) for name, rows in part.families.items()}
 
     def _search(self, settings: Mapping[str, Setting], present: Point) -> _Found:
-        """Search the families one after the other, each below the smallest gap that was found before."""
+        """Search the families one after the other, each below the smallest gap found so far."""
         target = present.utility - self.margin
         highest = present.gap - max(self.reduction, SAME)
         best: _Alternative | None = None
@@ -353,10 +353,10 @@ class _Found:
 def _search_family(
     name: str, setting: Setting, target: float, highest: float, known: float
 ) -> tuple[Family, _Alternative | None, float]:
-    """Return what there is to say of a family, its rule of the smallest gap, and a bound on the gap of every good rule.
+    """Return the result for a family, its rule of the smallest gap, and a bound on the gap of every good rule.
 
     Rules with a gap of at most ``highest`` are alternatives; only those with one of at most ``known`` are new. The
-    bound is infinite where it is proven that none of these is smaller than the one returned.
+    bound is infinite if it is proven that none of these is smaller than the returned one.
     """
     first = answer_ladder(setting, {*np.linspace(0.0, max(known, 0.0), STEPS).tolist(), highest}, strict=False)
     loosest = first[-1][1]
@@ -368,7 +368,7 @@ def _search_family(
         if good is not None:
             best = _Alternative(name, good, _point_of(setting, good))
             high = best.point.gap - SAME
-        # What is refuted at one tolerance is refuted at every stricter one.
+        # A rule that is refuted at one tolerance is refuted at every stricter one.
         refuted = [tolerance for tolerance, answer in answers if tolerance <= high and _bound(answer) < target - SAME]
         low = max([low, *refuted])
         if low >= high:
@@ -393,7 +393,7 @@ def _is_good(rule: Rule, target: float) -> bool:
 
 
 def _bound(answer: Rule | NoRule) -> float:
-    """Return what no rule of a step is better than."""
+    """Return an upper bound on the utility of the rules of a step."""
     if isinstance(answer, NoRule):
         return -np.inf if answer.proven else answer.upper_bound
     return answer.solution_.upper_bound
@@ -409,10 +409,10 @@ def _point(setting: Setting, decided: BoolArray) -> Point:
 
 
 def decisions_of(rows: Rows, decisions: Any, rule: Rule | None, options: Options) -> BoolArray:
-    """Return the decisions that are judged: those given, those of a rule, or the model's own."""
+    """Return the present decisions: those given, those of a rule, or the model's own."""
     if decisions is not None:
         if rule is not None:
-            raise InputError("Give decisions or a rule to judge, not both.")
+            raise InputError("Pass either decisions or rule, not both.")
         return read_decisions(rows.y, decisions, rows.classes[1], ("y", "decisions"))[1]
     if rule is None:
         own: BoolArray = margin_of(rows.p_y, options.costs) > 0.0
@@ -436,7 +436,7 @@ def _families(rows: Rows, p_group: Any, models: Any, criterion: Criterion) -> di
         raise InputError(f"models must be a dict such as {{'trees': (p_y, p_group)}}; got {shown(models)}.")
     for name, pair in models.items():
         if not isinstance(name, str) or name in found:
-            raise InputError(f"Each of models needs a name of its own, and {OWN!r} is taken; got {shown(name)}.")
+            raise InputError(f"Each of models needs a unique name, and {OWN!r} is taken; got {shown(name)}.")
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError(f"models[{name!r}] must be a pair (p_y, p_group); got {shown(pair)}.")
         p_y = read_probabilities(pair[0], f"p_y of {name!r}", shape=(len(rows),))
@@ -446,10 +446,10 @@ def _families(rows: Rows, p_group: Any, models: Any, criterion: Criterion) -> di
 
 
 def hold_out(held_out: Any, rows: Rows, random_state: Seed) -> NDArray[np.bool_]:
-    """Return which rows are held out: a share of each group and label, or those that are given."""
+    """Return a mask of the held-out rows: a share of each group and label, or those that are given."""
     if is_number(held_out):
         if not 0.0 <= held_out < 1.0:
-            raise InputError(f"held_out is a share of the rows, at least 0 and below 1; got {shown(held_out)}.")
+            raise InputError(f"held_out must be a share of the rows, at least 0 and below 1; got {shown(held_out)}.")
         if held_out == 0.0:
             return np.zeros(len(rows), dtype=bool)
         assert rows.positive is not None
@@ -459,7 +459,7 @@ def hold_out(held_out: Any, rows: Rows, random_state: Seed) -> NDArray[np.bool_]
     if held.dtype.kind != "b" or held.shape != (len(rows),):
         raise InputError(f"held_out must be a share, or True or False for each of the {len(rows)} rows.")
     if held.all():
-        raise InputError("held_out holds every row out: there is none left to search.")
+        raise InputError("held_out holds out every row: leave some rows to search.")
     return held.astype(bool)
 
 
@@ -471,7 +471,7 @@ def _generator(random_state: Seed) -> np.random.RandomState:
 
 
 def check_amount(value: Any, name: str) -> None:
-    """Raise where an amount is not a number from 0 on."""
+    """Raise if an amount is not a number of at least 0."""
     if not is_number(value) or not 0.0 <= value < np.inf:
         raise InputError(f"{name} must be a number, 0 or above; got {shown(value)}.")
 

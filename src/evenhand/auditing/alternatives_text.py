@@ -1,4 +1,4 @@
-"""What was found about alternatives, in sentences: it is laid out here, and nothing is computed."""
+"""The result about alternatives in sentences. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lines(found: Alternatives) -> Iterable[str]:
 
 
 def answer(found: Alternatives) -> str:
-    """Return what was asked and the answer, in one sentence."""
+    """Return the question and the answer, in one sentence."""
     judged = f"The decisions judged have {_point(found.present, found)}"
     if found.alternative is not None:
         whose = f", by the scores of {short_name(found.model)}" if len(found.families) > 1 else ""
@@ -65,7 +65,7 @@ def proof(found: Alternatives) -> str:
 
 
 def held_out(found: Alternatives) -> Iterable[str]:
-    """Return what the held-out rows say."""
+    """Yield the result on the held-out rows."""
     tested = found.held_out
     if tested is None:
         return
@@ -76,7 +76,7 @@ def held_out(found: Alternatives) -> Iterable[str]:
 
 
 def held_out_sentences(found: Alternatives) -> Iterable[str]:
-    """Return what the held-out rows say, without the numbers that a table shows."""
+    """Yield the result on the held-out rows, without the numbers that a table shows."""
     tested = found.held_out
     if isinstance(tested, Compared):
         yield f"From the decisions judged to the alternative, {_change(tested, found)}. {_verdict(tested, found)}"
@@ -85,7 +85,7 @@ def held_out_sentences(found: Alternatives) -> Iterable[str]:
 
 
 def scope(found: Alternatives) -> str:
-    """Return what the answer is about, and what it is not about."""
+    """Return what the answer covers, and what it does not."""
     names = ", ".join(short_name(family.name) for family in found.families)
     whose = "the model's scores" if len(found.families) == 1 else f"the scores of {names}"
     return (

@@ -1,8 +1,8 @@
-"""An audit of decisions: rates by group, gaps with intervals, and what the data can say about them.
+"""An audit of decisions: rates by group, gaps with intervals, and verdicts.
 
-It needs labels, decisions and groups, and no model. Everything is computed from one table of counts for each
-attribute (:func:`evenhand.auditing.tally.tabulate`); criteria say which combinations of rates are bounded, so that a
-criterion of any kind is judged in the same way.
+It needs labels, decisions and groups, but no model. Everything is computed from one table of counts for each
+attribute (:func:`evenhand.auditing.tally.tabulate`). Criteria define which combinations of rates are bounded, so all
+criteria are judged in the same way.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _PARITIES: tuple[Criterion, ...] = (
     EqualizedOdds(),
 )
 _FOUR_FIFTHS = SelectionRatio(0.8)
-_MANY = 100.0  # so many times the rows stand for a large sample, in which the joint quantile no longer grows
+_MANY = 100.0  # this multiple of the rows is a large sample, in which the joint quantile no longer grows
 _MEASURES: dict[Kind, str] = {
     "precision": "precision",
     "npv": "negative_predictive_value",
@@ -141,9 +141,9 @@ def audit(
 ) -> Audit | StandardAudit:
     """Audit decisions: rates by group, every gap with its interval, and a verdict for each criterion.
 
-    A verdict is "pass" where the interval of the gap lies within the tolerance, "fail" where it lies beyond,
-    and "insufficient evidence" where the tolerance is inside it; then the audit says how many rows would
-    settle the matter. A gap that is small in this sample is not yet shown to be small.
+    A verdict is "pass" if the interval of the gap is within the tolerance, "fail" if it is entirely beyond it, and
+    "insufficient evidence" if the tolerance is inside the interval; the audit then says how many rows are needed.
+    A gap that is small in this sample has not yet been shown to be small.
 
     Parameters
     ----------
@@ -153,14 +153,14 @@ def audit(
         Decisions as the two labels, booleans, or 0 and 1; or scores in [0, 1], of which those above the
         threshold are positive decisions.
     sensitive_features : array-like, Series, frame or dict of columns
-        Each row's group. Each column is audited on its own; cross columns by a criterion with an
-        :class:`~evenhand.Intersection`. Rows of all arguments are matched by position; two pandas objects whose
-        indexes differ are refused.
+        Each row's group. Each column is audited separately; to cross columns, use a criterion with an
+        :class:`~evenhand.Intersection`. Rows of all arguments are matched by position; two pandas objects with
+        different indexes are an error.
     criterion : str, Criterion or None, default=None
-        What to give verdicts on. None: demographic parity, equal opportunity, predictive equality, equalized
+        The criteria for the verdicts. None: demographic parity, equal opportunity, predictive equality, equalized
         odds, and a selection ratio of four fifths.
     tolerance : float, default=0.05
-        The largest gap that passes, for criteria without a tolerance of their own.
+        The largest gap that passes, for criteria without their own tolerance.
     confidence : float, default=0.95
         The level of all intervals.
     threshold : float, default=0.5
@@ -170,12 +170,12 @@ def audit(
     sample_weight : array-like, default=None
         The weights of the rows. Intervals then use Kish's effective sample size, an approximation.
     missing : {"raise", "ignore"}, default="raise"
-        Whether a row whose group is unknown is an error, or counts for accuracy but for no group.
+        Whether a row of unknown group is an error, or counts for accuracy but not for any group.
     random_state : int or None, default=0
         The seed of the bootstrap that widens the intervals of gaps among several groups.
     standard : {"four-fifths", "nyc-144"}, Standard or None, default=None
         Make the tables of a rule instead: :class:`~evenhand.auditing.standards.FourFifths` or
-        :class:`~evenhand.auditing.standards.NYC144`, which have options of their own. Neither looks at labels.
+        :class:`~evenhand.auditing.standards.NYC144`, which have further options. Neither uses labels.
     strata : array, Series, frame or dict of columns, default=None
         Each row's stratum, for a criterion with ``within``. The verdict is on the largest gap of all strata, and its
         ``strata`` has one for each. A stratum with few rows has a wide interval and is judged all the same, unless the
@@ -184,7 +184,7 @@ def audit(
     Returns
     -------
     Audit or StandardAudit
-        Plain data; printed, tables.
+        Plain data that prints as tables.
 
     Notes
     -----
@@ -213,7 +213,7 @@ def audit(
     check_confidence(confidence)
     if standard is not None:
         if criterion is not None or sample_weight is not None or strata is not None:
-            raise InputError("A standard says itself what is compared: leave out criterion, sample_weight and strata.")
+            raise InputError("A standard defines what is compared: leave out criterion, sample_weight and strata.")
         rows_of = (y, decisions_or_scores, sensitive_features)
         return audit_by_standard(
             *rows_of, standard, confidence=confidence, threshold=threshold, pos_label=pos_label, missing=missing
@@ -251,7 +251,7 @@ def audit_rows(
     labelled = rows.positive is not None
     if not labelled:
         if criterion is not None and any(part.needs_joint for part in wanted):
-            raise InputError("This criterion compares rates among rows of one label, and y is None: pass the labels.")
+            raise InputError("This criterion compares rates among rows of one label, but y is None: pass the labels.")
         wanted = tuple(part for part in wanted if not part.needs_joint)
     for part in wanted:
         rows = rows.for_criterion(part, judging=True)
@@ -321,7 +321,7 @@ class _Cells:
         return effective_counts(weights[:, 1], weights.sum(axis=1), squares.sum(axis=1))
 
     def measured(self, event: Event) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return each group's effective successes and trials of what an event counts, and its rows."""
+        """Return each group's effective successes and trials of an event, and its rows."""
         if event.kind == "selection":
             return *self.counts(event.label), _among(self.rows, event.label).sum(axis=1)
         hit, among = RATES[_MEASURES[event.kind]]
@@ -455,18 +455,18 @@ class _System:
         return np.where(abs(self.matrix) @ empty > 0.0, np.nan, outside)
 
     def quantiles(self, factor: float) -> tuple[float, float]:
-        """Return the normal quantiles for one and for all combinations, with so many times the rows."""
+        """Return the normal quantiles for one and for all combinations, with a multiple of the rows."""
         confidence, seed = self.settings.confidence, self.settings.random_state
         counts = self.successes * factor, self.trials * factor
         return normal_quantile(confidence), simultaneous_quantile(self.matrix, *counts, confidence, random_state=seed)
 
     def interval(self, factor: float, quantiles: tuple[float, float]) -> tuple[float, float]:
-        """Return the interval of the largest distance, with so many times the rows."""
+        """Return the interval of the largest distance, with a multiple of the rows."""
         counts = self.successes * factor, self.trials * factor
         return distance_interval(self.matrix, *counts, self.bounds, quantiles)
 
     def shortage(self, tolerance: float, rows: int) -> Shortage:
-        """Return what it would take to settle an undecided verdict."""
+        """Return what is needed to settle an undecided verdict."""
         single, joint = self.quantiles(_MANY)
         _, low, high = linear_intervals(self.matrix, self.successes, self.trials, single)
         open_ = (low < self.bounds[0] - tolerance) | (high > self.bounds[1] + tolerance)
@@ -558,7 +558,7 @@ def _judge_strata(
 
 
 def _with_left_out(verdict: Verdict, rows: Rows, shown: Mapping[AttributeKey, str]) -> Verdict:
-    """Return a verdict that says which strata were left out, and how many rows they have."""
+    """Return a verdict that lists the strata that were left out, and their numbers of rows."""
     key = next(
         (key for key in rows.attributes if isinstance(key, Stratified) and shown[key] == verdict.attribute), None
     )
@@ -571,7 +571,7 @@ def _with_left_out(verdict: Verdict, rows: Rows, shown: Mapping[AttributeKey, st
 
 
 def criterion_name(criterion: Criterion) -> str:
-    """Return the criterion's name as one would write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
+    """Return the criterion's name as users write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
     options = [getattr(criterion, field.name) for field in fields(criterion)]
     shown = [str(o) for f, o in zip(fields(criterion), options, strict=True) if f.name not in _NOT_NAMED]

@@ -1,4 +1,4 @@
-"""An audit as text: it is laid out here, and nothing is computed."""
+"""An audit as text. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lines(found: Audit) -> Iterable[str]:
 
 
 def _strata(verdict: Verdict) -> Iterable[str]:
-    """Return a verdict's strata, line by line, and which were left out."""
+    """Yield the lines on a verdict's strata, and on those that were left out."""
     if verdict.strata:
         yield from _laid_out(stratum_table(verdict))
     if verdict.left_out:
@@ -78,7 +78,7 @@ def describe_audit(found: Audit) -> Description:
 
 
 def draw_gaps(found: Audit) -> Figure:
-    """Return every gap with its interval and its tolerance."""
+    """Return a chart of every gap with its interval and its tolerance."""
     alt = altair("Audit.plot")
     rows = [
         {
@@ -104,7 +104,7 @@ def draw_gaps(found: Audit) -> Figure:
         x="gap:Q", tooltip=["what:N", "gap:Q", "verdict:N"]
     )
     ticks = plain.mark_tick(thickness=2, size=20).encode(x="tolerance:Q", color=alt.value("var(--ink)"))
-    title = f"Gaps with {100 * found.confidence:g}% intervals, and what is allowed"
+    title = f"Gaps with {100 * found.confidence:g}% intervals and tolerances"
     return Figure(whiskers + points + ticks, title, height=32 * len(rows), left=60)
 
 
@@ -132,7 +132,7 @@ def group_table(attribute: AttributeAudit) -> Table:
 
 
 def advice(verdicts: Sequence[Verdict]) -> Iterable[str]:
-    """Return what would settle the undecided verdicts."""
+    """Yield what is needed to settle the undecided verdicts."""
     return (f"{v.criterion}: {_advice(v.shortage)}" for v in verdicts if v.shortage is not None)
 
 
@@ -144,7 +144,7 @@ def _advice(shortage: Shortage) -> str:
     if shortage.cell_needed is None:
         return "the gap is so close to the tolerance that more rows are not expected to settle it"
     if shortage.rows_needed is None:
-        return f"{where}{label} has {shortage.cell_rows:,} rows; begin with {shortage.cell_needed:,}"
+        return f"{where}{label} has {shortage.cell_rows:,} rows; start with {shortage.cell_needed:,}"
     return (
         f"about {shortage.rows_needed:,} rows of this mix would settle it "
         f"({where}{label}: {shortage.cell_needed:,}, now {shortage.cell_rows:,})"
@@ -164,7 +164,7 @@ def _brief(estimate: Estimate) -> str:
 
 
 def _names(groups: Iterable[Hashable]) -> list[str]:
-    """Return the groups' names as shown; with their kind where two would look alike, and then by number."""
+    """Return the displayed names of the groups, with their type or a number if two would be equal."""
     listed = list(groups)
     names = [short_name(group) for group in listed]
     if len(set(names)) < len(names):

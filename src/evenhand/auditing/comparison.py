@@ -1,4 +1,4 @@
-"""Two sets of decisions on the same rows: utility, gap, and what changes from the first to the second."""
+"""Two sets of decisions on the same rows: utility, gap, and the changes from the first to the second."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ DRAWS = 2000
 
 @dataclass(frozen=True)
 class Compared:
-    """Decisions and an alternative to them, on rows that the alternative was not chosen on.
+    """Decisions and an alternative, on rows that were not used to choose the alternative.
 
     Attributes
     ----------
     rows : int
-        How many.
+        The number of rows.
     present, alternative : dict of str to Estimate
         "accuracy" and "gap" of each, with intervals as in an audit.
     utility_change : Estimate
-        The utility of the alternative less that of the decisions judged, row by row; accuracy where there are no costs.
+        The utility of the alternative minus that of the present decisions, row by row; accuracy if there are no costs.
     gap_change : Estimate
-        The gap of the alternative less that of the decisions judged, with a bootstrap interval.
+        The gap of the alternative minus that of the present decisions, with a bootstrap interval.
     outcome : {"pass", "fail", "insufficient evidence"}
-        Whether these rows show, within the intervals, that the alternative has a smaller gap and is at least as good.
+        Whether the intervals show that the alternative has a smaller gap and is at least as good.
     """
 
     rows: int
@@ -45,7 +45,7 @@ class Compared:
 def compare(
     setting: Setting, present: BoolArray, other: BoolArray, *, margin: float, confidence: float, seed: int | None
 ) -> Compared:
-    """Return both decisions measured, and how the second differs from the first."""
+    """Return measurements of both decisions, and of their differences."""
     utility = _utility_change(setting, present, other, confidence)
     gap = _gap_change(setting, present, other, confidence, seed)
     if utility.lower >= -margin and gap.upper < 0.0:
@@ -63,7 +63,7 @@ def compare(
 
 
 def largest_gap(setting: Setting, values: FloatArray) -> float:
-    """Return the smallest tolerance that values meet, of the bounds that a tolerance moves."""
+    """Return the smallest tolerance that values meet, of the bounds that depend on a tolerance."""
     problem = setting.problem([0.0])
     miss = np.maximum(problem.lower[0] - values, values - problem.upper[0])
     return float(max(0.0, miss[setting.system.moving].max()))
@@ -80,7 +80,7 @@ def _measured(setting: Setting, decided: BoolArray, confidence: float, seed: int
 
 
 def _utility_change(setting: Setting, present: BoolArray, other: BoolArray, confidence: float) -> Estimate:
-    """Return the mean difference with Agresti and Min's interval for pairs: each kind of pair gets half a row more."""
+    """Return the mean difference with Agresti and Min's interval for pairs: it adds half a row to each kind of pair."""
     weights = setting.rows.weights
     total = weights.sum()
     rows = float(total**2 / (weights**2).sum())
@@ -96,9 +96,9 @@ def _utility_change(setting: Setting, present: BoolArray, other: BoolArray, conf
 def _gap_change(
     setting: Setting, present: BoolArray, other: BoolArray, confidence: float, seed: int | None
 ) -> Estimate:
-    """Return the difference of the gaps with a bootstrap interval, drawn over kinds of rows.
+    """Return the difference of the gaps with a bootstrap interval over kinds of rows.
 
-    Rows of one kind are in the same events and are decided alike; a draw gives each kind another number of rows.
+    Rows of one kind are in the same events and have the same decisions; a draw changes each kind's number of rows.
     """
     inside = setting.evidence.shares > 0.0
     kinds, kind, counts = np.unique(
@@ -118,7 +118,7 @@ def _gap_change(
 
 
 def _gaps(setting: Setting, masses: FloatArray, events: FloatArray, decided: FloatArray) -> FloatArray:
-    """Return the gap of decisions for each row of masses; not finite where an event has no rows."""
+    """Return the gap of decisions for each row of masses; not finite if an event has no rows."""
     whole = masses @ events
     chosen = (masses * decided) @ events
     rates = np.divide(chosen, whole, out=np.full_like(whole, np.nan), where=whole > 0.0)

@@ -1,4 +1,4 @@
-"""What an audit finds, as plain data: estimates with intervals, rates by group, verdicts."""
+"""The results of an audit as plain data: estimates with intervals, rates by group, verdicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outcome = Literal["pass", "fail", "insufficient evidence"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval; the value is None where there are no rows to estimate it from."""
+    """A number with its interval; the value is None if there are no rows to estimate it from."""
 
     value: float | None
     lower: float
@@ -27,7 +27,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """One group: its rows, by label, and its rates. What needs labels is None without them."""
+    """One group: its rows, by label, and its rates. Values that need labels are None without them."""
 
     group: Hashable
     rows: int
@@ -63,11 +63,11 @@ class AttributeAudit:
 
 @dataclass(frozen=True)
 class Shortage:
-    """What an undecided verdict lacks most: the cell with the fewest rows, and how many would settle it.
+    """The cell with the fewest rows for an undecided verdict, and how many rows would settle it.
 
-    ``rows_needed`` is the whole data set's size in its present mix, ``cell_needed`` the cell's share of it.
-    Both suppose that the rates stay as they are; None means that no number of rows is expected to settle it.
-    For a cell without rows ``cell_needed`` is what it takes to know any rate to within the tolerance.
+    ``rows_needed`` is the size of the whole data set with its present mix, ``cell_needed`` the cell's share of it. Both
+    assume that the rates stay as they are; None means that no number of rows is expected to settle it. For a cell
+    without rows, ``cell_needed`` is the number that determines any rate to within the tolerance.
     """
 
     rows_needed: int | None
@@ -79,9 +79,9 @@ class Shortage:
 
 @dataclass(frozen=True)
 class StratumAudit:
-    """One stratum of a criterion with ``within``: its rows, the rates of its groups, its gap, and what follows.
+    """One stratum of a criterion with ``within``: its rows, the rates of its groups, its gap, and its verdict.
 
-    The interval is of this stratum alone: among many strata some fail by chance. The verdict on all of them allows for
+    The interval is for this stratum alone: among many strata, some fail by chance. The overall verdict accounts for
     that.
     """
 
@@ -95,12 +95,12 @@ class StratumAudit:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A criterion's gap, the tolerance, and what follows from the gap's interval.
+    """A criterion's gap, the tolerance, and the verdict that follows from the gap's interval.
 
     The gap is how far the rates are outside the criterion's bounds: for a parity the largest difference
-    between two groups; for ``selection_ratio(0.8)`` the most by which a rate is below 0.8 times another. Within strata
-    it is the largest of all strata; ``strata`` has each of them, and ``left_out`` the rows of those with too few to
-    compare (``thin``).
+    between two groups; for ``selection_ratio(0.8)`` the most by which a rate is below 0.8 times another. With strata,
+    it is the largest of all strata; ``strata`` has each of them, and ``left_out`` the numbers of rows of those with too
+    few to compare (``thin``).
     """
 
     criterion: str
@@ -115,7 +115,7 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class Audit(Displayed):
-    """What :func:`audit` found. Printed, it is a table.
+    """The result of :func:`audit`. It prints as tables.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class Audit(Displayed):
     verdicts : tuple of Verdict
         One for each criterion and attribute.
     library : str or None
-        The library of frames that the rows came in, for :meth:`to_frame`.
+        The caller's library of frames, for :meth:`to_frame`.
     """
 
     rows: int
@@ -150,23 +150,23 @@ class Audit(Displayed):
         return all(verdict.outcome == "pass" for verdict in self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as plain data that JSON can hold.
+        """Return the audit as plain data for JSON.
 
         Returns
         -------
         dict
-            Keys as the attributes of the classes of this module. An estimate is ``{"value", "lower",
-            "upper"}``; a group that is no text, number or truth value is written as its text.
+            Keys as the attributes of the classes of this module. An estimate is ``{"value", "lower", "upper"}``; a
+            group that is not text, a number or a truth value is written as its text.
         """
         return {each.name: plain(getattr(self, each.name)) for each in fields(self) if each.name != "library"}
 
     def to_frame(self, library: str | None = None) -> Any:
-        """Return the rates as a frame: a line for each attribute, group and rate, with its interval.
+        """Return the rates as a frame: one row for each attribute, group and rate, with its interval.
 
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"} or None, default=None
-            None is the library of what :func:`evenhand.audit` was given, else one that is installed.
+            None uses the library of the arguments of :func:`evenhand.audit`, else one that is installed.
 
         Examples
         --------
@@ -189,7 +189,7 @@ class Audit(Displayed):
         return make_frame(columns, library, self.library)
 
     def plot(self) -> Figure:
-        """Return a figure of every gap with its interval and its tolerance. It shows without a network."""
+        """Return a figure of every gap with its interval and its tolerance. It displays without a network."""
         return draw_gaps(self)
 
     def _describe(self) -> Description:
@@ -202,7 +202,7 @@ class Audit(Displayed):
 
 
 def plain(value: Any) -> Any:
-    """Return what this package found as data that JSON can hold."""
+    """Return the results of this package as plain data for JSON."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if value == () or (isinstance(value, tuple) and _is_record(value[0])):
@@ -215,7 +215,7 @@ def plain(value: Any) -> Any:
 
 
 def _is_record(value: Any) -> bool:
-    """Tell whether a value is a record of this package; a group may be of any class."""
+    """Return whether a value is a record of this package; a group may be of any class."""
     return is_dataclass(value) and type(value).__module__.startswith(__package__)
 
 

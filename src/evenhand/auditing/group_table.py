@@ -1,4 +1,4 @@
-"""Any metric by group, with bootstrap intervals: what fairlearn's MetricFrame gives, and how sure one can be of it."""
+"""Any metric by group, like fairlearn's MetricFrame, with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LIBRARIES = ("pandas", "polars", "pyarrow")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupTable:
-    """Metrics by group. Printed, a table; in a notebook, one in HTML.
+    """Metrics by group. It prints as a table; in a notebook, as one in HTML.
 
     Attributes
     ----------
@@ -51,14 +51,14 @@ class GroupTable:
     sensitive : tuple of str
         The names of the sensitive columns.
     within : tuple of str
-        The names of the columns within whose values groups are compared; empty where there are none.
+        The names of the columns within whose values groups are compared; empty if there are none.
     confidence : float
         The level of the intervals.
     by_group : dict
-        From a group (with several sensitive columns, a tuple of values) to ``{metric: Estimate}``. With ``within``,
-        from a pair ``(level, group)``.
+        Maps a group (with several sensitive columns, a tuple of values) to ``{metric: Estimate}``. With ``within``, the
+        keys are pairs ``(level, group)``.
     overall : dict
-        ``{metric: Estimate}`` over all rows. With ``within``, from a level to that.
+        ``{metric: Estimate}`` over all rows. With ``within``, maps a level to that.
     rows : dict
         The number of rows of each key of ``by_group``.
     """
@@ -79,12 +79,12 @@ class GroupTable:
         Parameters
         ----------
         method : {"between_groups", "to_overall"}, default="between_groups"
-            What is compared.
+            Which differences are compared.
 
         Returns
         -------
         dict
-            ``{metric: Estimate}``; with ``within``, from each level to that.
+            ``{metric: Estimate}``; with ``within``, maps each level to that.
         """
         return self._compared(method, _Level.difference)
 
@@ -94,24 +94,24 @@ class GroupTable:
         Parameters
         ----------
         method : {"between_groups", "to_overall"}, default="between_groups"
-            What is compared.
+            Which ratios are compared.
 
         Returns
         -------
         dict
-            The smaller over the larger, ``{metric: Estimate}``; with ``within``, from each level to that. The value is
-            None where all are 0.
+            The smaller value over the larger, ``{metric: Estimate}``; with ``within``, maps each level to that. The
+            value is None if all are 0.
         """
         return self._compared(method, _Level.ratio)
 
     def to_frame(self) -> Any:
-        """Return the table as a frame of the caller's library: that of what was passed, else of one that is installed.
+        """Return the table as a frame of the arguments' library, else of one that is installed.
 
         Returns
         -------
         DataFrame
-            A row for each group; the columns are the sensitive ones, ``rows``, and for each metric its value and, with
-            ``_lower`` and ``_upper`` behind its name, its interval.
+            One row for each group. The columns are the sensitive ones, ``rows``, and for each metric its value and its
+            interval, with the suffixes ``_lower`` and ``_upper``.
         """
         keys = [(level.keys, group) for level in self._levels for group in level.groups]
         columns: dict[str, list[Any]] = {}
@@ -131,7 +131,7 @@ class GroupTable:
                 return nw.from_dict(columns, backend=backend).to_native()
             except ImportError:
                 continue
-        raise InputError("No library of frames is installed: pip install pandas, polars or pyarrow.")
+        raise InputError("No data frame library is installed: pip install pandas, polars or pyarrow.")
 
     def __str__(self) -> str:
         heads, rows = self._cells()
@@ -186,9 +186,9 @@ def group_table(
     metrics : callable or dict of callables
         Functions of ``(y, decisions)`` that return a number, such as those of ``sklearn.metrics`` and of this module.
     y : array-like or None
-        The labels, as the metrics take them; None where they look at none.
+        The labels, as the metrics expect them; None if the metrics need none.
     decisions : array-like
-        Decisions or scores, as the metrics take them.
+        Decisions or scores, as the metrics expect them.
     sensitive_features : array-like, Series, frame or dict of columns
         Each row's group. Several columns are crossed, as in fairlearn: the groups are the combinations that occur.
     within : array-like, Series, frame or dict of columns, default=None
@@ -198,7 +198,7 @@ def group_table(
     confidence : float, default=0.95
         The level of the intervals.
     resamples : int, default=200
-        How many bootstrap samples the intervals are from; 0 for none, and intervals that are NaN.
+        The number of bootstrap samples for the intervals; with 0, all intervals are NaN.
     random_state : int, Generator or None, default=0
         The seed of the bootstrap.
 
@@ -209,12 +209,11 @@ def group_table(
 
     Notes
     -----
-    Rows are drawn with replacement within each group, so that none runs empty. Intervals of the groups are
-    percentiles. Those of the largest difference are not the percentiles of the largest difference of each sample,
-    which is too large on average: the upper end is the largest of the pairs' own upper ends, and the lower end is
-    from intervals that hold for all pairs together, as in
-    :func:`evenhand.statistics.intervals.distance_interval`. The smallest ratio is handled in the same way on the
-    logarithmic scale.
+    Rows are drawn with replacement within each group, so that no group becomes empty. Intervals of the groups are
+    percentiles. The largest difference of each sample is too large on average, so its percentiles are not used for the
+    largest difference: the upper end is the largest of the pairs' own upper ends, and the lower end comes from
+    intervals that hold for all pairs together, as in :func:`evenhand.statistics.intervals.distance_interval`. The
+    smallest ratio is handled in the same way on the logarithmic scale.
 
     Examples
     --------
@@ -257,7 +256,7 @@ def group_table(
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """The metrics and the columns that they take."""
+    """The metrics and their columns."""
 
     metrics: dict[str, Metric]
     y: NDArray[Any] | None
@@ -265,11 +264,11 @@ class _Measured:
     weights: FloatArray | None
 
     def of(self, rows: NDArray[np.intp], where: str) -> list[float]:
-        """Return every metric of some rows, or raise where one fails."""
+        """Return every metric of some rows, or raise if one fails."""
         return [self._one(name, rows, where) for name in self.metrics]
 
     def tried(self, rows: NDArray[np.intp]) -> list[float]:
-        """Return every metric of a bootstrap sample; NaN where one cannot be computed, as with a single label."""
+        """Return every metric of a bootstrap sample; NaN if one cannot be computed, as with a single label."""
         found = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -295,7 +294,7 @@ class _Measured:
 
 @dataclass(frozen=True, eq=False)
 class _Level:
-    """The groups within one value of what is controlled for: values, and those of the bootstrap samples.
+    """The groups within one value of the control columns: values, and those of the bootstrap samples.
 
     ``values`` has shape (groups + 1, metrics), the last row over all rows; ``samples`` has one more axis, the first.
     """
@@ -313,7 +312,7 @@ class _Level:
         return sum(self.counts)
 
     def estimate(self, group: int, metric: int, confidence: float) -> Estimate:
-        """Return a metric of a group, or of all rows at the last place, with percentiles."""
+        """Return a metric of a group, or of all rows at the last index, with percentiles."""
         value, drawn = float(self.values[group, metric]), self.samples[:, group, metric]
         known = drawn[np.isfinite(drawn)]
         if 2 * len(known) <= len(drawn) or math.isnan(value):
@@ -465,7 +464,7 @@ def _check_names(
 
 
 def _library(*given: Any) -> Any:
-    """Return what narwhals calls the library of the first argument that is a frame or Series, or None."""
+    """Return narwhals' name for the library of the first argument that is a frame or Series, or None."""
     for value in given:
         for column in value.values() if isinstance(value, Mapping) else (value,):
             native = as_native(column, "a column", allow_series=True)
@@ -475,7 +474,7 @@ def _library(*given: Any) -> Any:
 
 
 def _one_kind(values: list[Any]) -> list[Any]:
-    """Return values that a typed column can hold: as text where they are of several kinds."""
+    """Return values for a typed column: as text if they have several types."""
     plain = [value.item() if isinstance(value, np.generic) else value for value in values]
     return plain if len({type(value) for value in plain}) == 1 else [str(value) for value in plain]
 

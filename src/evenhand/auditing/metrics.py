@@ -1,10 +1,9 @@
-"""Rates by group, and the differences and ratios between them that fairlearn made familiar.
+"""Rates by group, with the differences and ratios between them under fairlearn's names.
 
-Every function here is one pass over the rows (a count of label by decision by group) and arithmetic on that
-small table. The functions that carry a fairlearn name give fairlearn's number, which includes two of its
-conventions: several columns of sensitive features are crossed, and a group without a row of the label in
-question counts with the rate 0 (here with a warning). :func:`evenhand.audit` takes each attribute on its own
-and says "no rows" instead.
+Every function makes one pass over the rows (a count of label by decision by group) and computes on that small table.
+The functions with a fairlearn name return fairlearn's number, which includes two of its conventions: several columns
+of sensitive features are crossed, and a group without rows of the label in question has the rate 0 (here with a
+warning). :func:`evenhand.audit` treats each attribute separately and reports "no rows" instead.
 """
 
 from __future__ import annotations
@@ -71,14 +70,14 @@ class _Table:
     cells: FloatArray
 
     def by_group(self, rate: str) -> FloatArray:
-        """Return the rate of each group as fairlearn has it: 0 where only the label is absent."""
+        """Return the rate of each group by fairlearn's convention: 0 if only the label is absent."""
         rates = rates_of(self.cells, rate)
         bare = np.isnan(rates) & (self.cells.sum(axis=(1, 2)) > 0.0)
         if bare.any():
             group = self.groups[int(np.argmax(bare))]
             warnings.warn(
                 f"The group {group!r} has no row for its {rate.replace('_', ' ')}, which counts as 0 here, "
-                "as in fairlearn. evenhand.audit says what the data can tell.",
+                "as in fairlearn. evenhand.audit reports it as unknown instead.",
                 EvenhandWarning,
                 stacklevel=4,
             )
@@ -129,7 +128,7 @@ def _table(
 
 
 def _ignored_labels(y_true: ArrayLike, y_pred: ArrayLike) -> None:
-    """Check the only thing that matters about labels which a selection rate does not look at."""
+    """Check the length of labels that a selection rate does not use."""
     if y_true is None:
         return
     labels, decisions = len(as_column(y_true, "y_true")), len(as_column(y_pred, "y_pred"))
@@ -139,7 +138,7 @@ def _ignored_labels(y_true: ArrayLike, y_pred: ArrayLike) -> None:
 
 @dataclass(frozen=True, eq=False)
 class GroupRates(Mapping[Hashable, dict[str, float]]):
-    """The rates of each group: a mapping from group to ``{rate: value}``, and a table when printed.
+    """The rates of each group: a mapping from group to ``{rate: value}`` that prints as a table.
 
     Attributes
     ----------
@@ -148,11 +147,11 @@ class GroupRates(Mapping[Hashable, dict[str, float]]):
     rates : tuple of str
         The names of the rates.
     table : array of shape (groups, rates)
-        The rates; NaN where a group has no row of the label that a rate is about.
+        The rates; NaN if a group has no row of the label that a rate is about.
     overall : dict of float
         The same rates over all rows.
     weights : array of shape (groups, 2, 2)
-        The weight in each cell (group, label, decision): row counts where no weights are given.
+        The weight in each cell (group, label, decision): row counts if no weights are given.
     """
 
     groups: tuple[Hashable, ...]
@@ -208,7 +207,7 @@ def group_rates(
         The decisions: the two labels, booleans, or 0 and 1.
     sensitive_features : array-like, Series, frame or dict of columns
         Each row's group. Several columns are crossed, as in fairlearn. Rows of all arguments are matched by position;
-        two pandas objects whose indexes differ are refused.
+        two pandas objects with different indexes are an error.
     sample_weight : array-like, default=None
         The weights of the rows.
     pos_label : label, default=1
@@ -237,7 +236,7 @@ def group_rates(
 def selection_rate(
     y_true: ArrayLike, y_pred: ArrayLike, *, pos_label: Hashable = 1, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Return the share of positive decisions; ``y_true`` is not looked at and may be None.
+    """Return the share of positive decisions; ``y_true`` is ignored and may be None.
 
     Examples
     --------
@@ -318,7 +317,7 @@ _DOCUMENTATION = """Return {summary}.
         The decisions: the two labels, booleans, or 0 and 1.
     sensitive_features : array-like, Series, frame or dict of columns
         Each row's group. Several columns are crossed, as in fairlearn: the groups are the combinations that
-        occur. evenhand's criteria and :func:`evenhand.audit` take each column on its own instead.
+        occur. evenhand's criteria and :func:`evenhand.audit` treat each column separately instead.
     method : {{"between_groups", "to_overall"}}, default="between_groups"
         Compare the groups with each other, or each with all rows.
     sample_weight : array-like, default=None
@@ -340,7 +339,7 @@ _DOCUMENTATION = """Return {summary}.
     """
 _RESULTS = {
     "difference": "Between 0 (equal) and 1.",
-    "ratio": "Between 0 and 1 (equal); NaN where no group has any, so that there is no ratio.",
+    "ratio": "Between 0 and 1 (equal); NaN if the rate is 0 in every group.",
 }
 
 
@@ -369,7 +368,7 @@ def _compared(name: str, rate: str, kind: Literal["difference", "ratio"], exampl
         summary=f"the largest difference between groups in {words}"
         if kind == "difference"
         else f"the smallest ratio between groups of {words}",
-        ignored=" Not looked at; may be None." if unlabelled else "",
+        ignored=" Ignored; may be None." if unlabelled else "",
         result=_RESULTS[kind],
         name=name,
         example=example,
@@ -460,8 +459,8 @@ def equalized_odds_ratio(
     Returns
     -------
     float
-        Between 0 and 1 (equal). Where no group has a false positive, the ratio of the true positive rates;
-        NaN where no group has a true positive (both as in fairlearn).
+        Between 0 and 1 (equal). If no group has a false positive, the ratio of the true positive rates;
+        NaN if no group has a true positive (both as in fairlearn).
 
     Examples
     --------
@@ -492,7 +491,7 @@ def accuracy_score_group_min(
     sample_weight: ArrayLike | None = None,
     pos_label: Hashable = 1,
 ) -> float:
-    """Return the accuracy of the group where it is lowest.
+    """Return the accuracy of the group with the lowest accuracy.
 
     Examples
     --------
@@ -512,7 +511,7 @@ def zero_one_loss_group_max(
     sample_weight: ArrayLike | None = None,
     pos_label: Hashable = 1,
 ) -> float:
-    """Return the error rate of the group where it is highest.
+    """Return the error rate of the group with the highest error rate.
 
     Examples
     --------

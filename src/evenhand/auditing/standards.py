@@ -1,7 +1,7 @@
-"""Audits as rules of law lay them down: the four-fifths rule, and New York City's Local Law 144.
+"""Audits that regulations define: the four-fifths rule, and New York City's Local Law 144.
 
-These are tables and tests that a rule asks for, computed as it says. They are not legal advice: whether a rule applies,
-and what follows from a table, is for lawyers to say.
+The tables and tests are computed as each regulation defines them. They are not legal advice: ask a lawyer whether a
+regulation applies, and what follows from a table.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _WORST_FIRST: tuple[Outcome, ...] = ("fail", "insufficient evidence", "pass")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A group's rate beside another group's.
+    """A group's rate compared with another group's.
 
     Attributes
     ----------
     group : label
         The other group.
     ratio : float or None
-        This group's rate over the other's, the impact ratio; None where the other's is 0.
+        This group's rate over the other's, the impact ratio; None if the other's is 0.
     fisher : float
         The two-sided p-value of Fisher's exact test that both rates are the same.
     deviations : float or None
-        The difference of the rates in standard deviations, those of equal rates: below -2 is beyond two standard
-        deviations to this group's disadvantage. None where all or none were selected.
+        The difference of the rates in standard deviations under equal rates: a value below -2 is beyond two standard
+        deviations to this group's disadvantage. None if all or none were selected.
     """
 
     group: Hashable
@@ -65,25 +65,25 @@ class StandardGroup:
     Attributes
     ----------
     group : label
-        The group; of an intersection, a tuple.
+        The group; a tuple for an intersection.
     rows, selected : int
-        How many there are, and how many were selected (or scored above the median).
+        The number of rows, and how many were selected (or scored above the median).
     share : float
         The group's share of the rows whose group is known.
     rate : float
         Selected over rows.
     left_out : bool
-        Whether the group is too small for the verdict and for being the highest.
+        Whether the group is too small for a verdict and for being the highest.
     to_highest, to_reference : Comparison or None
-        Beside the group of the highest rate, and beside the reference group. None for that group itself, and for a
-        group that was left out.
+        Comparisons with the group of the highest rate and with the reference group. None for that group itself, and
+        for a group that was left out.
     mean : float or None
-        The mean score, where scores were given.
+        The mean score, if scores were given.
     smd : float or None
         The standardised mean difference: this group's mean score minus the reference group's (else that of the
         group with the highest rate), over the standard deviation of all scores.
     outcome : {"pass", "fail", "insufficient evidence"} or None
-        What the standard makes of it; None where it sets no limit, or the group was left out.
+        The standard's verdict; None if it sets no limit, or the group was left out.
     """
 
     group: Hashable
@@ -108,15 +108,15 @@ class StandardTable:
     attribute : str
         The attribute.
     unknown_rows : int
-        The rows of unknown group, which are not in the table.
+        The number of rows of unknown group, which are not in the table.
     highest : label
         The group with the highest rate, among those that were not left out.
     reference : label or None
-        The reference group, where one was named.
+        The reference group, if one was named.
     groups : tuple of StandardGroup
         The groups.
     outcome : {"pass", "fail", "insufficient evidence"} or None
-        The worst of the groups' outcomes; None where the standard sets no limit.
+        The worst of the groups' outcomes; None if the standard sets no limit.
     """
 
     attribute: str
@@ -129,26 +129,26 @@ class StandardTable:
 
 @dataclass(frozen=True, repr=False)
 class StandardAudit:
-    """The tables that a standard asks for. Printed, they are text.
+    """The tables of a standard. They print as text.
 
     Attributes
     ----------
     standard : str
         The standard's name.
     citation : str
-        The rule that it follows, with its date.
+        The regulation, with its date.
     rate : {"selection rate", "scoring rate"}
-        What is compared.
+        Which rate is compared.
     rows : int
         The number of rows.
     median : float or None
-        The median of all scores, where scoring rates are compared.
+        The median of all scores, if scoring rates are compared.
     least_share : float
         Groups below this share of the rows are left out of the verdict.
     tables : tuple of StandardTable
-        One for each attribute, and for their intersection where the standard asks for it.
+        One for each attribute, and for their intersection if the standard requires it.
     notes : tuple of str
-        What a reader has to know.
+        Notes for the reader.
     """
 
     standard: str
@@ -162,12 +162,12 @@ class StandardAudit:
 
     @property
     def passed(self) -> bool | None:
-        """Whether every table passes; None where the standard sets no limit."""
+        """Whether every table passes; None if the standard sets no limit."""
         outcomes = [table.outcome for table in self.tables if table.outcome is not None]
         return all(outcome == "pass" for outcome in outcomes) if outcomes else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the audit as plain data that JSON can hold; keys are the attributes of these classes."""
+        """Return the audit as plain data for JSON; keys are the attributes of these classes."""
         found: dict[str, Any] = _plain(self)
         return found
 
@@ -178,7 +178,7 @@ class StandardAudit:
 
 
 def _plain(value: Any, name: str = "") -> Any:
-    """Return data that JSON can hold; a group that is no text, number or truth value is written as its text."""
+    """Return data for JSON; a group that is not text, a number or a truth value is written as its text."""
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name), field.name) for field in fields(value)}
     if name in ("tables", "groups", "notes"):
@@ -188,14 +188,14 @@ def _plain(value: Any, name: str = "") -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Standard:
-    """What every standard has.
+    """The base class of standards.
 
     Parameters
     ----------
     reference : group, or dict of groups by attribute, default=None
         A group that every other is compared with, besides the one with the highest rate.
     least_share : float, default=0.02
-        Groups below this share of the rows of known group are left out of the verdict, and named.
+        Groups below this share of the rows of known group are left out of the verdict, and listed.
     """
 
     reference: Hashable | Mapping[str, Hashable] = None
@@ -211,12 +211,12 @@ class Standard:
             check_label(self.reference, "reference")
 
     def reference_of(self, attribute: AttributeKey, groups: tuple[Hashable, ...]) -> Hashable | None:
-        """Return the reference group of an attribute, or None where none was named."""
+        """Return the reference group of an attribute, or None if none was named."""
         named = self.reference
         if isinstance(named, Mapping):
             named = named.get(str(attribute))
         elif named not in groups:
-            # One name for several attributes is that of the one which has it.
+            # With several attributes, a single name belongs to the attribute that has this group.
             return None
         if named is not None and named not in groups:
             raise InputError(f"reference {shown(named)} is not a group of {str(attribute)!r}: {list(groups)[:12]!r}.")
@@ -229,9 +229,8 @@ class FourFifths(Standard):
 
     A selection rate below four fifths of the highest group's is generally regarded as evidence of adverse impact
     (29 CFR 1607.4(D)). Differences that rest on small numbers and are not statistically significant may not be:
-    such a group has the outcome "insufficient evidence", and "fail" needs a ratio below 0.8 and a p-value of
-    Fisher's exact test below ``1 - confidence``. The number of standard deviations is shown beside it, as courts
-    have it.
+    such a group has the outcome "insufficient evidence". "fail" needs a ratio below 0.8 and a p-value of Fisher's exact
+    test below ``1 - confidence``. The number of standard deviations, which courts use, is also shown.
 
     Parameters
     ----------
@@ -239,7 +238,7 @@ class FourFifths(Standard):
         A group that every other is compared with, besides the one with the highest rate. The verdict is on the ratio to
         the highest rate.
     least_share : float, default=0.02
-        Groups below this share are left out of the verdict, and named.
+        Groups below this share are left out of the verdict, and listed.
 
     Examples
     --------
@@ -263,16 +262,16 @@ class FourFifths(Standard):
 class NYC144(Standard):
     """The tables of a bias audit under New York City's Local Law 144 of 2021, as 6 RCNY 5-300 and 5-301 define them.
 
-    For a tool that selects: selection rates and impact ratios, the rate of a category over that of the most
-    selected one. For one that scores: scoring rates, the share of a category whose score is above the median of the
-    whole sample, and impact ratios to the highest of them. By sex, by race or ethnicity, and by their intersection;
-    with the number of people whose category is unknown. The rule sets no limit for the ratio, so there is no
-    verdict.
+    For a tool that selects: selection rates and impact ratios, the rate of a category over that of the most selected
+    one. For a tool that scores: scoring rates, the share of a category whose score is above the median of the whole
+    sample, and impact ratios to the highest of them. The tables are by sex, by race or ethnicity, and by their
+    intersection, with the number of people of unknown category. The regulation sets no limit for the ratio, so there is
+    no verdict.
 
     Parameters
     ----------
     reference : group, or dict of groups by attribute, default=None
-        As in FourFifths. The rule does not ask for it.
+        As in FourFifths. The regulation does not require it.
     least_share : float, default=0.02
         Categories below this share may be left out of the impact ratios (5-301(d)); their counts and rates are shown.
     """
@@ -288,7 +287,7 @@ STANDARDS: dict[str, type[Standard]] = {cls.name: cls for cls in (FourFifths, NY
 
 
 def resolve_standard(standard: str | Standard) -> Standard:
-    """Return the standard that a string names; a standard is returned as it is."""
+    """Return the standard that a string names; a standard object is returned unchanged."""
     if isinstance(standard, Standard) and standard.name:
         return standard
     if isinstance(standard, str) and standard in STANDARDS:
@@ -307,7 +306,7 @@ def audit_by_standard(
     pos_label: Hashable = 1,
     missing: Missing = "raise",
 ) -> StandardAudit:
-    """Make the tables of a standard; see :func:`evenhand.audit`."""
+    """Compute the tables of a standard; see :func:`evenhand.audit`."""
     wanted = resolve_standard(standard)
     scoring = isinstance(wanted, NYC144)
     scores = _read_scores(y, decisions_or_scores)
@@ -317,14 +316,16 @@ def audit_by_standard(
         selected = scores > median
     else:
         selected = read_decided(y, decisions_or_scores, threshold, pos_label)[1]
-    # Local Law 144 asks for the number of people whose category is unknown.
+    # Local Law 144 requires the number of people of unknown category.
     attributes = read_sensitive(sensitive_features, len(selected), missing="ignore" if scoring else missing)
     notes = ["This is not legal advice."]
     if scoring:
         attributes = _crossed(attributes)
-        notes.append("Local Law 144 sets no limit for the impact ratio: there is no verdict.")
+        notes.append("Local Law 144 sets no limit for the impact ratio, so there is no verdict.")
         if len(attributes) < 3:
-            notes.append("The rule asks for sex, for race or ethnicity, and for both crossed: give both columns.")
+            notes.append(
+                "The regulation requires tables by sex, by race or ethnicity, and by both crossed: pass both columns."
+            )
     _check_reference(wanted, attributes)
     names = display_names(attributes)
     level = None if scoring else 1.0 - confidence
@@ -367,7 +368,7 @@ def _crossed(attributes: dict[AttributeKey, Attribute]) -> dict[AttributeKey, At
 
 
 def _check_reference(standard: Standard, attributes: Mapping[AttributeKey, Attribute]) -> None:
-    """Raise where a reference group is none of any attribute, or is named for an attribute that is not there."""
+    """Raise if a reference group or its attribute does not exist."""
     named = standard.reference
     if isinstance(named, Mapping):
         if stray := [name for name in named if name not in map(str, attributes)]:
@@ -444,7 +445,7 @@ def _compare(group: Hashable, rows: Any, hits: Any, one: int, other: int) -> Com
 
 
 def _judge(found: Comparison | None, level: float) -> Outcome:
-    """Return what the four-fifths rule makes of a comparison with the highest group; that group itself passes."""
+    """Return the four-fifths outcome of a comparison with the highest group; that group itself passes."""
     if found is None or found.ratio is None or found.ratio >= 0.8 - _TIE:
         return "pass"
     return "fail" if found.fisher <= level else "insufficient evidence"

@@ -1,4 +1,4 @@
-"""The tables of a standard as text: they are laid out here, and nothing is computed."""
+"""The tables of a standard as text. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def _table(found: StandardAudit, table: StandardTable) -> Iterable[str]:
 
 
 def unknown_text(table: StandardTable) -> str:
-    """Return how many rows are in no group of a table; nothing where there are none."""
-    return f"{table.unknown_rows:,} rows of unknown group are not in it" if table.unknown_rows else ""
+    """Return a text on the rows that are in no group of a table; empty if there are none."""
+    return f"{table.unknown_rows:,} rows of unknown group are not included" if table.unknown_rows else ""
 
 
 def left_out_text(found: StandardAudit, table: StandardTable) -> str:
-    """Return which groups were too small for the verdict; nothing where none was."""
+    """Return a text on the groups that are too small for the verdict; empty if there are none."""
     names = [short_name(text) for text in group_texts(group.group for group in table.groups)]
     small = [name for name, group in zip(names, table.groups, strict=True) if group.left_out]
-    return f"below {100 * found.least_share:g}% of the rows, and left out: {', '.join(small)}" if small else ""
+    return f"below {100 * found.least_share:g}% of the rows, left out: {', '.join(small)}" if small else ""
 
 
 def cells_of(found: StandardAudit, table: StandardTable) -> tuple[list[str], list[list[str]]]:

@@ -1,4 +1,4 @@
-"""Rows counted: the weight of each group, label and decision, from which every rate follows."""
+"""Counts of rows: the weight of each group, label and decision, which determine every rate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RATES: dict[str, tuple[BoolArray, BoolArray]] = {
 
 
 def rates_of(cells: FloatArray, rate: str) -> FloatArray:
-    """Return a rate from cells of shape (..., label, decision); NaN where its denominator has no weight."""
+    """Return a rate from cells of shape (..., label, decision); NaN if its denominator has no weight."""
     hit, among = RATES[rate]
     total = cells[..., among].sum(axis=-1)
     counted = cells[..., hit].sum(axis=-1)
@@ -63,8 +63,8 @@ def read_decisions(
 ) -> tuple[BoolArray | None, BoolArray]:
     """Return whether each label and each decision is the positive one; the first is None without labels.
 
-    Decisions are the two labels, booleans, or 0 and 1; what could be read in two ways is refused. The names
-    are those of the two arguments, for messages.
+    Decisions are the two labels, booleans, or 0 and 1; ambiguous values are an error. ``names`` are the names of the
+    two arguments, for messages.
     """
     check_label(pos_label)
     values, codes = _read_values(y_pred, names[1])
@@ -112,7 +112,7 @@ def _read_values(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[
     if codes.min() < 0:
         raise InputError(f"{what} has a missing value in row {int(np.argmin(codes))}: drop such rows.")
     if len(distinct) > 2:
-        hint = " Scores become decisions by a threshold, as in scores > 0.5." if what == "y_pred" else ""
+        hint = " To turn scores into decisions, apply a threshold, as in scores > 0.5." if what == "y_pred" else ""
         raise InputError(f"{what} must have two values; it has {len(distinct)}: {list(distinct)[:6]!r}.{hint}")
     return distinct, codes
 
@@ -122,7 +122,7 @@ def _positive_label(values: tuple[Hashable, ...], pos_label: Hashable, what: str
         return values.index(pos_label)
     if len(values) == 2 or isinstance(values[0], str) != isinstance(pos_label, str):
         raise InputError(
-            f"pos_label={pos_label!r} is not in {what}, which has {list(values)!r}: say which is positive."
+            f"pos_label={pos_label!r} is not in {what}, which has {list(values)!r}: pass the positive one."
         )
     return -1
 
@@ -142,6 +142,6 @@ def _positive_decision(
     if not labels or len(known | set(values)) <= 2:
         return _positive_label(values, pos_label, names[1])
     raise InputError(
-        f"{names[1]} has the values {list(values)!r}, and {names[0]} has {list(labels)!r}: "
+        f"{names[1]} has the values {list(values)!r}, but {names[0]} has {list(labels)!r}: "
         "pass decisions as the two labels, as booleans, or as 0 and 1."
     )

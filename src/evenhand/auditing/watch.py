@@ -1,4 +1,4 @@
-"""A watch over decisions as they are made: states and sequences that hold however often one looks."""
+"""Monitors decisions over time, with states and confidence sequences that stay valid however often they are checked."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ MOST_CHANGES = 1000
 
 
 class Watch(Displayed):
-    """Watch decisions as they are made, and say whether a criterion holds, at every moment.
+    """Monitor decisions as they are made, and report at any time whether a criterion holds.
 
-    An audit's interval is for one look. A watch may be looked at after every row, and be stopped when it says
-    "violated": over all looks together, it is wrong with probability at most ``1 - confidence``.
+    An audit's interval is valid for one look. A watch may be checked after every row, and stopped when it reports
+    "violated": over all checks together, it is wrong with probability at most ``1 - confidence``.
 
     Parameters
     ----------
     criterion : str or Criterion
-        What to watch.
+        The criterion to monitor.
     tolerance : float
-        The largest gap that is allowed, for criteria without a tolerance of their own.
+        The largest allowed gap, for criteria without their own tolerance.
     confidence : float, default=0.95
-        The probability that all sequences hold at all moments: of all rates, gaps and criteria, since the start and in
-        every window.
+        The probability that all confidence sequences hold at all times: of all rates, gaps and criteria, since the
+        start and in every window.
     window : int or None, default=10000
-        Besides the sequence since the start, keep one over the last rows, so many or up to a fifth more, in which a
-        change shows sooner. None keeps the sequence since the start alone, which then has all of the error.
+        Besides the sequence since the start, keep one over this number of last rows (up to a fifth more), in which a
+        change shows sooner. None keeps only the sequence since the start, which then gets all of the error.
     groups : sequence, or dict of sequences by attribute, default=None
-        The groups. None takes them as they come; sequences are narrower where the groups are given.
+        The groups. With None, groups are added as they occur; sequences are narrower if the groups are given.
     pos_label : label, default=1
         The positive label.
     missing : {"raise", "ignore"}, default="raise"
-        Whether a row whose group is unknown is an error, or counts for no group.
+        Whether a row of unknown group is an error, or counts for no group.
 
     Attributes
     ----------
@@ -65,44 +65,43 @@ class Watch(Displayed):
         the whole interval of every gap since the start is within it, and none is beyond it in the window.
         Otherwise "undecided".
     since : int
-        The number of rows after which the state began.
+        The number of rows after which the present state began.
     changes : tuple of (int, str)
-        When the state changed, and to what.
+        When the state changed, and to which state.
     rows : int
         The number of rows so far.
     waiting : int
-        The number of rows whose label has not arrived.
+        The number of rows whose label has not arrived yet.
     verdicts : tuple of WatchedVerdict
         One for each criterion and attribute.
     gaps : tuple of WatchedGap
-        Each bounded combination of rates, such as the difference of every two groups.
+        Each bounded combination of rates, such as the difference of any two groups.
     moments : tuple of Moment
-        Earlier looks, at most 256, evenly spread over the updates.
+        Earlier states, at most 256, evenly spread over the updates.
 
     Notes
     -----
     *The sequences* of the rates are those of :mod:`evenhand.statistics.sequences`: bets on every decision, mixed
-    over fixed stakes, and Ville's inequality. They need nothing but counts. A gap is compared through the sequences
-    of its rates, so that all gaps, of any number of criteria, hold together as soon as the rates do.
+    over fixed stakes, and Ville's inequality. They need only counts. A gap is compared through the sequences of its
+    rates, so that all gaps, of any number of criteria, hold simultaneously if the rates' sequences do.
 
-    *The error* ``1 - confidence`` is divided once and for all: half for the sequences since the start, half for the
+    *The error* ``1 - confidence`` is divided at the start: half for the sequences since the start, half for the
     windows (all to the former without a window); equally between the attributes; equally between the labels that
     the criterion conditions on; and equally between the groups that are given, else 1/2, 1/6, 1/12, ... of it to
-    the first, second, third group that is seen. By the union bound all sequences hold together.
+    the first, second, third group that occurs. By the union bound all sequences hold simultaneously.
 
-    *Windows.* The rows are cut into blocks of a fifth of the window, numbered k = 1, 2, ... At the first row of
+    *Windows.* The rows are divided into blocks of a fifth of the window, numbered k = 1, 2, ... At the first row of
     every block a new sequence of each rate starts, over the rows from there on. The wealth of its bets starts at 1
-    whatever came before, so that it is a martingale given the past, and by Ville's inequality the sequence holds at
-    all later moments except with probability e_k. With e_k = e (1 / log2(k + 1) - 1 / log2(k + 2)), whose sum over
-    all k is e, all of these infinitely many sequences hold together except with probability e. What is shown as the
-    window is the sequence that started five blocks before the present one: one of those that hold.
+    regardless of the past, so it is a martingale given the past, and by Ville's inequality the sequence holds at all
+    later times except with probability e_k. With e_k = e (1 / log2(k + 1) - 1 / log2(k + 2)), whose sum over all k is
+    e, all of these infinitely many sequences hold simultaneously except with probability e. The window shows the
+    sequence that started five blocks before the present one, which is one of them.
 
-    *What is assumed.* The mean of the probabilities of the decisions so far is what is covered, for each rate:
-    where rates drift, their average over the rows of the sequence. No independence is assumed. If the groups'
-    shares of the rows drift together with the rates, averages since the start can differ although the rates never
-    did; the window is less prone to that. Rows count among those of a label when the label arrives: whether and
-    when it arrives must not depend on the decision. For the windows of watches that were added, when they are added
-    must not depend on it, either.
+    *Assumptions.* For each rate, the sequence covers the mean of the probabilities of the decisions so far: if rates
+    drift, their average over the rows of the sequence. Independence is not assumed. If the groups' shares of the rows
+    drift together with the rates, averages since the start can differ although the rates never did; the window is less
+    prone to that. Rows count among those of a label when the label arrives: whether and when it arrives must not depend
+    on the decision. For the windows of added watches, the time of the addition must not depend on it, either.
 
     Examples
     --------
@@ -131,8 +130,8 @@ class Watch(Displayed):
         self.criterion = resolve(criterion)
         if self.criterion.kinds != {"selection"}:
             raise InputError(
-                "A watch follows rates of positive decisions, among everyone or among the rows of one label; this"
-                f" criterion speaks of {', '.join(sorted(self.criterion.kinds - {'selection'}))}: audit it instead."
+                "A watch monitors rates of positive decisions, among everyone or among the rows of one label, but this"
+                f" criterion is about {', '.join(sorted(self.criterion.kinds - {'selection'}))}: audit it instead."
             )
         check_unstratified(self.criterion.strata, "A watch", "audit it instead, or watch the rows of each stratum")
         self.tolerance = check_tolerance(tolerance)
@@ -153,12 +152,12 @@ class Watch(Displayed):
 
     @property
     def state(self) -> State:
-        """What is known now."""
+        """The present state."""
         return self.changes[-1][1]
 
     @property
     def since(self) -> int:
-        """The number of rows after which the state began."""
+        """The number of rows after which the present state began."""
         return self.changes[-1][0]
 
     @property
@@ -168,12 +167,12 @@ class Watch(Displayed):
 
     @property
     def waiting(self) -> int:
-        """The number of rows whose label has not arrived."""
+        """The number of rows whose label has not arrived yet."""
         return len(self._counts.waiting)
 
     @property
     def moments(self) -> tuple[Moment, ...]:
-        """Earlier looks, evenly spread over the updates."""
+        """Earlier states, evenly spread over the updates."""
         return tuple(self._moments)
 
     def update(
@@ -193,11 +192,11 @@ class Watch(Displayed):
         groups : array-like, Series, frame or dict of columns
             Each row's group, as the sensitive features of :func:`evenhand.audit`.
         y : array-like, default=None
-            The labels, missing (None or NaN) where they have not arrived.
+            The labels, missing (None or NaN) if they have not arrived yet.
         ids : array-like, default=None
             Text or whole numbers that identify the rows. A row without a label then waits for it. If its identifier
-            comes again with a label, here or in :meth:`add_labels`, it is counted among the rows of that label. At
-            most a million rows wait; the oldest are given up.
+            occurs again with a label, here or in :meth:`add_labels`, it is counted among the rows of that label. At
+            most a million rows wait; the oldest are dropped.
 
         Returns
         -------
@@ -218,20 +217,20 @@ class Watch(Displayed):
             self._begin(tuple(batch.attributes))
         elif set(self._attributes) != set(batch.attributes):
             known, got = (list(map(str, names)) for names in (self._attributes, batch.attributes))
-            raise InputError(f"groups has the attributes {got!r}, and this watch counts {known!r}.")
+            raise InputError(f"groups has the attributes {got!r}, but this watch counts {known!r}.")
         ordered = {key: batch.attributes[key] for key in self._attributes or ()}
         self._counts.add(dataclasses.replace(batch, attributes=ordered), keep=self.criterion.needs_joint)
         return self._look()
 
     def add_labels(self, ids: ArrayLike, y: ArrayLike) -> State:
-        """Take labels that have arrived for rows that wait for them, and return the state.
+        """Add labels that have arrived for waiting rows, and return the state.
 
         Parameters
         ----------
         ids : array-like
-            The identifiers that the rows had in :meth:`update`. Those that no row waits under are left out.
+            The identifiers that the rows had in :meth:`update`. Unknown identifiers are ignored.
         y : array-like
-            The labels; those that are missing are left out.
+            The labels; missing ones are ignored.
         """
         names = read_ids(ids, np.size(np.asarray(ids, dtype=object)))
         labels = read_late_labels(y, len(names), self.pos_label)
@@ -273,9 +272,9 @@ class Watch(Displayed):
         )
 
     def __add__(self, other: object) -> Watch:
-        """Return a watch over the rows of both, as of two sites that are watched at the same time.
+        """Return a watch over the rows of both, such as two sites that are monitored at the same time.
 
-        Counts add; the last blocks of the two windows are put side by side. What the state was before is not kept.
+        Counts add up, and the last blocks of the two windows are combined. Earlier states are not kept.
         """
         if not isinstance(other, Watch):
             return NotImplemented
@@ -294,7 +293,7 @@ class Watch(Displayed):
         return new
 
     def to_json(self) -> str:
-        """Return the watch as JSON text, from which :meth:`from_json` goes on as if there had been no pause."""
+        """Return the watch as JSON text, from which :meth:`from_json` continues exactly."""
         return watch_file.write(self)
 
     @classmethod
@@ -303,13 +302,13 @@ class Watch(Displayed):
         return watch_file.read(text, cls)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the watch to a JSON file, which appears whole or not at all."""
+        """Write the watch to a JSON file; the file is complete or absent."""
         check_path(path)
         write_text(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the watch that a file holds; reading it executes nothing."""
+        """Return the watch in a file; reading it executes nothing."""
         check_path(path)
         return cls.from_json(watch_file.text_of(local_path(path)))
 
@@ -326,22 +325,22 @@ class Watch(Displayed):
         return type(self)(self.criterion, self.tolerance, self.confidence, **options)
 
     def _begin(self, keys: tuple[AttributeKey, ...]) -> None:
-        """Take the attributes of the first rows as those to watch."""
+        """Set the attributes to monitor from the first rows."""
         plain = [key for key in keys if isinstance(key, str)]
         if isinstance(self.groups, dict) and (stray := [name for name in self.groups if name not in plain]):
-            raise InputError(f"The watch was given groups of {stray[0]!r}, and the rows have {plain!r}.")
+            raise InputError(f"The watch has groups of {stray[0]!r}, but the rows have {plain!r}.")
         self._counts.everyone = any(planned.attribute is None for planned in _plan(self.criterion, keys))
         self._attributes = keys
         self._counts.register([(key, group) for key in plain for group in self._given(key) or ()])
 
     def _given(self, key: AttributeKey) -> tuple[Hashable, ...] | None:
-        """Return the groups that were given for an attribute; those of a crossed one are taken as they come."""
+        """Return the given groups of an attribute; those of a crossed one are added as they occur."""
         if not isinstance(key, str):
             return None
         return self.groups.get(key) if isinstance(self.groups, dict) else self.groups
 
     def _look(self) -> State:
-        """Judge the counts as they are, and remember what changed."""
+        """Evaluate the present counts, and record changes."""
         verdicts = self.verdicts
         self._began = {(v.criterion, v.attribute): (v.state, v.since) for v in verdicts}
         states = {verdict.state for verdict in verdicts}
@@ -360,7 +359,7 @@ class Watch(Displayed):
         return self.tolerance if bound.tolerance is None else bound.tolerance
 
     def _system(self) -> _System:
-        """Return the criterion written out for the groups that were seen so far."""
+        """Return the criterion expanded for the groups that occurred so far."""
         assert self._attributes is not None
         if self._written is None or self._written.cells != len(self._counts.cells):
             groups = self._counts.groups()
@@ -384,7 +383,7 @@ _UNKNOWN = Estimate(None, 0.0, 1.0)
 
 @dataclass(frozen=True)
 class _Planned:
-    """A part of the criterion on one attribute, which has a verdict; the labels that it conditions on."""
+    """A part of the criterion on one attribute that gets a verdict, and the labels that it conditions on."""
 
     criterion: Criterion
     attribute: AttributeKey | None
@@ -393,7 +392,7 @@ class _Planned:
 
 
 def _plan(criterion: Criterion, attributes: Sequence[AttributeKey]) -> list[_Planned]:
-    """Return what will have a verdict, whatever the groups are."""
+    """Return the parts that will get a verdict, for any groups."""
     found = []
     for part in criterion.parts if isinstance(criterion, Composite) else (criterion,):
         by_attribute: dict[AttributeKey | None, list[Constraint]] = {}
@@ -407,9 +406,9 @@ def _plan(criterion: Criterion, attributes: Sequence[AttributeKey]) -> list[_Pla
 
 @dataclass(frozen=True, eq=False)
 class _System:
-    """What is planned, written out for given groups: bounds, their events, and each event's share of the error.
+    """The plan expanded for given groups: bounds, their events, and each event's share of the error.
 
-    ``parts`` says which bounds belong to which verdict: none while an attribute has fewer than two groups.
+    ``parts`` maps bounds to verdicts; it is empty while an attribute has fewer than two groups.
     """
 
     cells: int
@@ -428,7 +427,7 @@ class _System:
         given: frozenset[AttributeKey],
         cells: int,
     ) -> _System:
-        """Write out what is planned; ``given`` are the attributes whose groups were known from the start."""
+        """Expand the plan; ``given`` are the attributes whose groups were known from the start."""
         ready = {key: members for key, members in groups.items() if len(members) > 1}
         bounds: list[Constraint] = []
         parts = []
@@ -456,7 +455,7 @@ class _System:
 def _group_share(
     event: Event, groups: Mapping[AttributeKey, tuple[Hashable, ...]], given: frozenset[AttributeKey]
 ) -> float:
-    """Return the share that an event's group has of what its attribute has."""
+    """Return the share of an event's group in its attribute's error."""
     if event.attribute is None:
         return 1.0
     members = groups[event.attribute]
@@ -468,7 +467,7 @@ def _group_share(
 
 @dataclass(frozen=True, eq=False)
 class _Sequences:
-    """Combinations of rates at one moment: values (NaN where a rate has no rows) and ends."""
+    """Combinations of rates at one time: values (NaN if a rate has no rows) and interval ends."""
 
     values: FloatArray
     lower: FloatArray

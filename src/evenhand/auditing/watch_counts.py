@@ -1,4 +1,4 @@
-"""What a watch counts: decisions by group and label, since the start and in the last blocks of rows."""
+"""The counts of a watch: decisions by group and label, since the start and in the last blocks of rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SLOTS = {None: 0, 0: 1, 1: 2}
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows as they were read: decisions, labels (-1 where not known) and groups by attribute."""
+    """Rows as read: decisions, labels (-1 if unknown) and groups by attribute."""
 
     decided: BoolArray
     labels: IntArray
@@ -58,7 +58,7 @@ def read_batch(
     members: Mapping[Any, Sequence[Hashable]] | Sequence[Hashable] | None,
     crossed: Sequence[Intersection],
 ) -> Batch:
-    """Return the rows that a caller of ``update`` passes."""
+    """Return the rows passed to ``update``."""
     check_same_index({"decisions": decisions, "groups": groups, "y": y, "ids": ids})
     decisions, y, ids = _one_as_list(decisions), _one_as_list(y), _one_as_list(ids)
     if isinstance(groups, Mapping):
@@ -67,7 +67,7 @@ def read_batch(
         groups = _one_as_list(groups)
     column = as_column(decisions, "decisions")
     if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all() and pos_label not in column:
-        raise InputError("decisions must be decisions, such as 0 and 1: scores become decisions by a threshold.")
+        raise InputError("decisions must be decisions, such as 0 and 1: apply a threshold to scores first.")
     _, decided = read_decisions(None, column, pos_label, ("y", "decisions"))
     attributes = read_sensitive(groups, len(decided), missing=missing, groups=members, any_number=True)
     for key in crossed:
@@ -77,18 +77,18 @@ def read_batch(
 
 
 def _one_as_list(value: Any) -> Any:
-    """Return a list of what is one NumPy value, and anything else as it is."""
+    """Return a single NumPy value as a list, and anything else unchanged."""
     return [value.item()] if isinstance(value, np.generic) else value
 
 
 def read_late_labels(y: Any, n_rows: int, pos_label: Hashable) -> IntArray:
-    """Return 1 for the positive label, 0 for the other, -1 where the label has not arrived."""
+    """Return 1 for the positive label, 0 for the other, and -1 if the label has not arrived."""
     values, codes = factorize(y, "y")
     if len(codes) != n_rows:
-        raise InputError(f"y has {len(codes)} rows, but there are {n_rows} to which it belongs.")
+        raise InputError(f"y has {len(codes)} rows, but {n_rows} are expected.")
     if len(values) > 2 or (len(values) == 2 and pos_label not in values):
         raise InputError(
-            f"y must have two values, one of them pos_label={pos_label!r}, and missing ones where the label has not"
+            f"y must have two values, one of them pos_label={pos_label!r}, and missing values where the label has not"
             f" arrived; it has {list(values)[:6]!r}."
         )
     positive = values.index(pos_label) if pos_label in values else -2
@@ -96,42 +96,42 @@ def read_late_labels(y: Any, n_rows: int, pos_label: Hashable) -> IntArray:
 
 
 def read_ids(ids: Any, n_rows: int) -> list[Identifier]:
-    """Return the identifiers of rows: text or whole numbers, none twice."""
+    """Return the identifiers of rows: text or whole numbers, without duplicates."""
     found = as_list(ids, "ids")
     if len(found) != n_rows:
-        raise InputError(f"ids has {len(found)} rows, but there are {n_rows} to which it belongs.")
+        raise InputError(f"ids has {len(found)} rows, but {n_rows} are expected.")
     for value in found:
         if not isinstance(value, str | int) or isinstance(value, bool):
             raise InputError(f"ids must be text or whole numbers, none missing; got {value!r}.")
     if len(set(found)) < len(found):
-        raise InputError("ids repeats an identifier: each row needs its own.")
+        raise InputError("ids repeats an identifier: each row needs a different one.")
     return found
 
 
 @dataclass(eq=False)
 class Counts:
-    """How many rows, and how many positive decisions, each cell has had.
+    """The number of rows and of positive decisions in each cell.
 
     Attributes
     ----------
     size : int or None
-        The rows of a block; None without a window.
+        The number of rows in a block; None without a window.
     everyone : bool
-        Whether all rows together are a cell, too.
+        Whether all rows together are also a cell.
     cells : dict
-        The place of each cell in the arrays, in the order in which they were first seen.
+        The index of each cell in the arrays, in order of first occurrence.
     total : array of shape (cells, 3, 2)
         Since the start: rows and positive decisions, among all rows, those of negative and those of positive label.
     blocks : list of arrays
-        The same of the last blocks; the last one is being filled.
+        The same for the last blocks; the last one is being filled.
     number : int
         The number of the last block, from 1.
     filled : int
-        The rows that have been counted in it.
+        The number of rows counted in it.
     rows : int
-        The rows since the start.
+        The number of rows since the start.
     waiting : dict
-        Rows whose label has not arrived: by identifier, the decision and the places of their cells.
+        Rows whose label has not arrived: by identifier, the decision and the indices of their cells.
     """
 
     size: int | None
@@ -145,14 +145,14 @@ class Counts:
     waiting: dict[Identifier, tuple[int, ...]] = field(default_factory=dict)
 
     def register(self, cells: Sequence[Cell]) -> None:
-        """Make places for cells that have none."""
+        """Add new cells."""
         for cell in cells:
             self.cells.setdefault(cell, len(self.cells))
         self.total = _grown(self.total, len(self.cells))
         self.blocks = [_grown(block, len(self.cells)) for block in self.blocks]
 
     def groups(self) -> dict[AttributeKey, tuple[Hashable, ...]]:
-        """Return each attribute's groups, in the order in which they were first seen."""
+        """Return each attribute's groups, in order of first occurrence."""
         found: dict[AttributeKey, list[Hashable]] = {}
         for attribute, group in self.cells:
             if attribute is not None:
@@ -160,7 +160,7 @@ class Counts:
         return {name: tuple(members) for name, members in found.items()}
 
     def check(self, batch: Batch) -> None:
-        """Raise where a column would have had more values than groups that can be compared with each other."""
+        """Raise if a column would have more values than can be compared pairwise."""
         known = self.groups()
         for key, a in batch.attributes.items():
             count = len({*known.get(key, ()), *a.groups})
@@ -171,7 +171,7 @@ class Counts:
                 )
 
     def add(self, batch: Batch, *, keep: bool) -> None:
-        """Count rows; with ``keep``, those without a label wait for it if they have an identifier."""
+        """Count rows; with ``keep``, those with an identifier but no label wait for the label."""
         places = self._places(batch)
         fresh = np.ones(len(batch), dtype=bool)
         late: list[int] = []
@@ -188,7 +188,7 @@ class Counts:
                 self._wait(batch, places, np.flatnonzero(fresh & (batch.labels < 0)))
 
     def arrive(self, ids: Sequence[Identifier], labels: IntArray) -> int:
-        """Count rows whose labels have arrived; return how many of them had been waiting."""
+        """Count rows whose labels have arrived; return how many of them were waiting."""
         found = [(self.waiting[name], label) for name, label in zip(ids, labels.tolist(), strict=True) if label >= 0]
         for name, label in zip(ids, labels.tolist(), strict=True):
             if label >= 0:
@@ -214,9 +214,11 @@ class Counts:
         return self.number - len(self.blocks) + 1
 
     def __add__(self, other: Counts) -> Counts:
-        """Return what both have counted; the last blocks of the two are put side by side."""
+        """Return the counts of both; the last blocks of the two are combined."""
         if both := self.waiting.keys() & other.waiting.keys():
-            raise InputError(f"Both watches have a row {sorted(map(str, both))[0]!r} that waits for its label.")
+            raise InputError(
+                f"Both watches have a waiting row {sorted(map(str, both))[0]!r}: identifiers must be unique."
+            )
         new = Counts(self.size, self.everyone or other.everyone)
         new.register([*self.cells, *other.cells])
         new.blocks = [np.zeros_like(new.total) for _ in range(max(len(self.blocks), len(other.blocks)))]
@@ -233,7 +235,7 @@ class Counts:
         return new
 
     def _places(self, batch: Batch) -> list[NDArray[np.intp]]:
-        """Return the place of each row's cell, for each attribute."""
+        """Return the index of each row's cell, for each attribute."""
         everyone: list[Cell] = [(None, None)] if self.everyone else []
         self.register([*everyone, *((key, group) for key, a in batch.attributes.items() for group in a.groups)])
         places = [

@@ -1,4 +1,4 @@
-"""Watches as JSON: readable by a person, checked in full when read; reading executes nothing."""
+"""Watches as JSON: readable, and fully checked when read; reading executes nothing."""
 
 from __future__ import annotations
 
@@ -79,18 +79,20 @@ def text_of(path: Path) -> str:
 def read(text: str, make: type[W]) -> W:
     """Return the watch that a text describes."""
     if not isinstance(text, str):
-        raise WatchFormatError(f"A watch is read from text; got {type(text).__name__}.")
+        raise WatchFormatError(f"A watch is read from a text; got {type(text).__name__}.")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WatchFormatError(f"This is not JSON, or was cut off: {error}.") from None
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise WatchFormatError(f'This JSON is not a watch: it does not say "format": "{FORMAT}".')
+        raise WatchFormatError(f'This JSON is not a watch: "format": "{FORMAT}" is missing.')
     version = data.get("version")
     if type(version) is not int or version < 1:
         raise WatchFormatError(f"The watch's version is {version!r}; it must be a whole number.")
     if version > VERSION:
-        raise WatchFormatError(f"The watch has version {version}, and this evenhand reads up to {VERSION}: update it.")
+        raise WatchFormatError(
+            f"The watch has version {version}, but this evenhand reads versions up to {VERSION}: update it."
+        )
     try:
         return _build(data, make)
     except WatchFormatError:
@@ -121,28 +123,28 @@ def _build(data: Mapping[str, Any], make: type[W]) -> W:
     cells = [_cell(entry) for entry in _list(data["cells"])]
     known = {*(watch._attributes or ()), *([None] if counts.everyone else [])}
     if len(set(cells)) != len(cells) or not {attribute for attribute, _ in cells} <= known:
-        raise WatchFormatError("The watch's cells are not those of its attributes, or one is there twice.")
+        raise WatchFormatError("The watch's cells do not match its attributes, or one is repeated.")
     if missing := [cell for cell in counts.cells if cell not in cells]:
         raise WatchFormatError(f"The watch has no counts of {missing[0]!r}.")
     counts.cells = {cell: place for place, cell in enumerate(cells)}
     counts.total = _counts_from(data["total"], len(cells))
     counts.blocks = [_counts_from(block, len(cells)) for block in _list(data["blocks"])]
     if not 1 <= len(counts.blocks) <= BLOCKS + 1 or (sum(counts.blocks) > counts.total).any():
-        raise WatchFormatError("The watch's blocks are not those of its rows.")
+        raise WatchFormatError("The watch's blocks do not match its rows.")
     counts.number, counts.filled = _whole(data["block"]["number"]), _whole(data["block"]["rows"])
     counts.rows = _whole(data["rows"])
     if counts.number < len(counts.blocks) or (counts.total[:, 0, 0] > counts.rows).any():
-        raise WatchFormatError("The watch contradicts itself about its number of rows.")
+        raise WatchFormatError("The watch is inconsistent about its number of rows.")
     counts.waiting = _waiting(data["waiting"], places, len(cells))
     _restore_past(watch, data)
     return watch
 
 
 def _restore_past(watch: Watch, data: Mapping[str, Any]) -> None:
-    """Read what a watch remembers of earlier looks."""
+    """Read the recorded earlier states of a watch."""
     changes = tuple((_whole(rows), _state(state)) for rows, state in _list(data["changes"]))
     if not changes or changes[-1][1] != data["state"]:
-        raise WatchFormatError("The watch contradicts itself about its state.")
+        raise WatchFormatError("The watch is inconsistent about its state.")
     watch.changes = changes
     watch._began = {
         (_text(name), None if attribute is None else _text(attribute)): (_state(state), _whole(since))
@@ -152,7 +154,7 @@ def _restore_past(watch: Watch, data: Mapping[str, Any]) -> None:
     for rows, gaps in _list(data["moments"]):
         pairs = [(_estimate_from(start), _estimate_from(window)) for start, window in _list(gaps)]
         if any(start is None for start, _ in pairs):
-            raise WatchFormatError("The watch has an earlier look without a gap.")
+            raise WatchFormatError("The watch has an earlier state without a gap.")
         watch._moments.append(Moment(_whole(rows), tuple(pairs)))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What a watch shows, as plain data."""
+"""The results of a watch as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ State = Literal["holds", "violated", "undecided"]
 class WatchedGap:
     """One bounded combination of rates, such as the difference of two groups: since the start and in the window.
 
-    The value of an estimate is None where a rate has no rows. ``window`` is None without a window.
+    The value of an estimate is None if a rate has no rows. ``window`` is None without a window.
     """
 
     name: str
@@ -41,7 +41,7 @@ class WatchedVerdict:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a watch showed after so many rows: for each verdict, the gap since the start and in the window."""
+    """The state of a watch after a number of rows: for each verdict, the gap since the start and in the window."""
 
     rows: int
     gaps: tuple[tuple[Estimate, Estimate | None], ...]

@@ -1,4 +1,4 @@
-"""A watch as text: it is laid out here, and nothing is computed."""
+"""A watch as text. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def headline(watch: Watch) -> str:
 
 
 def worst_of(watch: Watch) -> tuple[WatchedVerdict, bool]:
-    """Return the verdict that decides the state, and whether it is its window that does."""
+    """Return the verdict that determines the state, and whether its window does."""
     worst = max(watch.verdicts, key=_excess)
     window = worst.window
     return worst, window is not None and window.lower > worst.tolerance >= worst.since_start.lower
@@ -37,7 +37,7 @@ def worst_of(watch: Watch) -> tuple[WatchedVerdict, bool]:
 
 def lines(watch: Watch) -> Iterable[str]:
     """Return the watch's table, line by line."""
-    yield f"Watch of {watch.rows:,} rows, confidence {watch.confidence:.4g} at all moments"
+    yield f"Watch of {watch.rows:,} rows, confidence {watch.confidence:.4g} at all times"
     waits = f"; {watch.waiting:,} rows wait for their label" if watch.waiting else ""
     yield f"{watch.state} since row {watch.since:,}{waits}"
     if watch.verdicts:
@@ -48,7 +48,7 @@ def lines(watch: Watch) -> Iterable[str]:
 def describe_watch(watch: Watch) -> Description:
     """Return the state of a watch and its verdicts."""
     waits = [f"{watch.waiting:,} rows wait for their label."] if watch.waiting else []
-    level = f"Confidence {watch.confidence:.4g} at all moments together."
+    level = f"Confidence {watch.confidence:.4g} at all times together."
     tables = [verdict_table(watch)] if watch.verdicts else []
     return Description(f"Watch of {watch.rows:,} rows", [watch.state, headline(watch), *waits, level, *tables])
 
@@ -66,7 +66,7 @@ def verdict_table(watch: Watch) -> Table:
 
 
 def _excess(verdict: WatchedVerdict) -> tuple[float, float]:
-    """Return by how much a verdict is certain to be violated, then by how much it seems to be."""
+    """Return by how much a verdict is certainly violated, then by how much it seems to be."""
     lowest = max(verdict.since_start.lower, 0.0 if verdict.window is None else verdict.window.lower)
     return lowest - verdict.tolerance, verdict.since_start.upper - verdict.tolerance
 

@@ -1,4 +1,4 @@
-"""The command line, ``evenhand``: commands read files, call the library and write files, no more.
+"""The command line, ``evenhand``: commands only read files, call the library and write files.
 
 Nothing heavy is imported before a command runs, so that ``evenhand --help`` answers at once.
 """
@@ -30,11 +30,11 @@ _EPILOGUE = (
     "With any command: --config options.toml reads options from a TOML file, with a table for each command,"
     " such as [audit]; --debug shows where an error comes from. Tables are .csv, .csv.gz, .parquet or"
     " .arrow (.feather) files, folders or quoted globs of .parquet files, addresses, or - for standard input.\n\n"
-    "Exit codes: 0 done (audit: pass; watch: holds; alternatives: refuted), 1 the audit fails, what is watched is"
-    " violated or an alternative is found, 2 bad input, 3 not enough evidence for a verdict (fit: the rule widens a gap"
-    " on the rows of --test; alternatives: open), 130 interrupted."
+    "Exit codes: 0 success (audit: pass; watch: holds; alternatives: refuted), 1 the audit fails, the watched criterion"
+    " is violated or an alternative is found, 2 invalid input, 3 insufficient evidence for a verdict (fit: the rule"
+    " widens a gap on the rows of --test; alternatives: open), 130 interrupted."
 )
-# These modules import nothing heavy at the top: what a command needs, it imports when it runs.
+# These modules import heavy packages only when a command runs.
 _COMMANDS = {
     "demo": "demo:demo",
     "audit": "audit:audit",
@@ -55,14 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, default=None
-        The arguments; None takes those of the process.
+        The arguments; None uses those of the process.
 
     Returns
     -------
     int
-        0 done (audit: pass; watch: holds; alternatives: refuted), 1 the audit fails, what is watched is violated or an
-        alternative is found, 2 bad input, 3 not enough evidence for a verdict (fit: the rule widens a gap on the rows
-        of --test; alternatives: open), 130 interrupted.
+        0 success (audit: pass; watch: holds; alternatives: refuted), 1 the audit fails, the watched criterion is
+        violated or an alternative is found, 2 invalid input, 3 insufficient evidence for a verdict (fit: the rule
+        widens a gap on the rows of --test; alternatives: open), 130 interrupted.
     """
     tokens = list(sys.argv[1:] if argv is None else argv)
     with interruptible() as claim:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return _complain("stopped.", INTERRUPTED) if claim() else INTERRUPTED
         except BrokenPipeError:
-            # The reader of a pipe went away: there is nobody to tell.
+            # The reader of the pipe has closed it: nobody would read a message.
             _leave_standard_output()
             return BAD_INPUT
         except Exception as error:
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _leave_standard_output() -> None:
-    """Write no more to a standard output that takes nothing: at its end Python would complain of it once more."""
+    """Redirect a closed standard output, so that Python does not report it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -97,7 +97,7 @@ def _run(tokens: list[str]) -> int:
     except ImportError:
         raise MissingExtraError("The command line", "cyclopts", "cli") from None
     rest, config = _take_global_options(tokens)
-    # A lone hyphen is a path, which cyclopts would take for an option.
+    # A lone hyphen is a path, which cyclopts would treat as an option.
     rest = ["./-" if token == "-" else token for token in rest]
     CONFIG.set(None)
     app = make_app()
@@ -158,15 +158,15 @@ def _message(error: Exception) -> str:
     if isinstance(error, EvenhandError):
         return printable(str(error).replace("missing='ignore'", "--ignore-missing"), lines=error.multiline)
     if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("evenhand."):
-        return f"this installation does not contain {error.name}, which is needed here."
+        return f"this installation does not contain {error.name}, which is needed here: install it."
     if isinstance(error, MemoryError):
-        return "there is not enough memory for this."
+        return "there is not enough memory: use fewer rows, or --engine duckdb."
     if isinstance(error, OSError):
         return printable(f"{error.filename or 'a file'}: {error.strerror or error}.")
     if type(error).__module__.startswith("pyarrow"):
         return printable(f"the table cannot be used: {' '.join(str(error).split())}.")
     said = printable(" ".join(str(error).split()))
-    return f"unexpected {type(error).__name__}: {said}. This is a mistake in evenhand; --debug shows where."
+    return f"unexpected {type(error).__name__}: {said}. This is a bug in evenhand; --debug shows where."
 
 
 def _complain(message: str, code: int = BAD_INPUT) -> int:

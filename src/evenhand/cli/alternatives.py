@@ -36,49 +36,49 @@ def alternatives(
     report: Path | None = None,
     seed: int = 0,
 ) -> int:
-    """Ask whether a fairer rule is as good as the decisions of a table: find one, or prove that there is none.
+    """Search for a fairer rule that is as good as a table's decisions: find one, or prove that there is none.
 
     evenhand alternatives val.parquet --label y --score p --sensitive sex --group-score Female=p_female --margin 0.005
 
-    Exit code 0: refuted, no rule of the family is as good and has a smaller gap. 1: found. 3: open, neither was shown.
+    Exit code 0: refuted, no rule in the family is as good and has a smaller gap. 1: found. 3: open, neither was shown.
 
     Parameters
     ----------
     file
         A .csv, .parquet or .arrow table.
     columns
-        Where the labels, groups and probabilities are.
+        The columns of labels, groups and probabilities.
     decision
-        The column of decisions to judge. By default the model's own decisions, or those of --rule.
+        The column of present decisions. By default the model's own decisions, or those of --rule.
     rule
-        Judge the decisions of this rule, as fit writes it.
+        Use the decisions of this rule, as written by fit.
     other_score
-        NAME=COLUMN: the probabilities of another model, whose rules count as alternatives too; several times for
-        several. The probabilities of the groups are the same.
+        NAME=COLUMN: the probabilities of another model, whose rules also count as alternatives; may be repeated. The
+        probabilities of the groups are the same.
     criterion
         dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1 or budget:0.2; several times for several at once; dp by default. dp:0.02 has a tolerance
-        of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        maximum_rate:fpr:0.1 or budget:0.2; repeat to combine several; dp by default. dp:0.02 sets a tolerance for this
+        criterion; dp@sex applies to one attribute, dp@sex,race to the two crossed.
     margin
-        How much less accuracy an alternative may have: 0.01 is a point.
+        How much less accuracy an alternative may have: 0.01 is one point.
     reduction
-        By how much its gap must be smaller, at least.
+        The smallest reduction of the gap that counts.
     held_out
-        The share of the rows that take no part in the search, and that the answer is measured on; 0 for none.
+        The share of the rows that are not searched, and on which the answer is measured; 0 for none.
     test
-        Measure the answer on this table instead; all rows of the first one are then searched.
+        Measure the answer on this table instead, and search all rows of the first one.
     confidence
-        The level of the intervals on those rows.
+        The confidence level of the intervals on those rows.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
     output
-        Write the rule that was found to this file, as JSON.
+        Write the alternative rule to this file, as JSON.
     json
         Print JSON instead of sentences.
     report
-        Write an HTML report on the decisions judged, with the answer, to this file.
+        Write an HTML report on the present decisions, with the answer, to this file.
     seed
-        For everything that is drawn at random.
+        The random seed.
     """
     from evenhand.auditing.alternatives import Question, check_amount, hold_out
     from evenhand.cli import FAIL, INSUFFICIENT, PASS
@@ -97,7 +97,7 @@ def alternatives(
     check_amount(reduction, "--reduction")
     check_confidence(confidence)
     if decision is not None and rule is not None:
-        raise InputError("Judge a column of decisions or a rule: give --decision or --rule, not both.")
+        raise InputError("Give either --decision or --rule, not both.")
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
     options = Options(criterion=wanted, costs=read_costs(costs), missing=columns.missing, random_state=seed)
@@ -149,7 +149,7 @@ def _read(
     others: list[str],
     like: Part | None = None,
 ) -> Part:
-    """Return the rows of a table with each model's probabilities, and the decisions judged."""
+    """Return the rows of a table with each model's probabilities, and the present decisions."""
     from evenhand import tables
     from evenhand.auditing.alternatives import OWN, Part, decisions_of
     from evenhand.cli.columns import read_scores
@@ -162,7 +162,7 @@ def _read(
     for text in others:
         name, found, column = text.partition("=")
         if not found or not name or name in families:
-            raise InputError(f"--other-score {text!r}: write NAME=COLUMN, with another name for each model.")
+            raise InputError(f"--other-score {text!r}: write NAME=COLUMN, with a different name for each model.")
         read = tables.numbers_of(tables.read_table(path, [column]), column)
         families[name] = dataclasses.replace(rows, p_y=read_probabilities(read, f"the column {column!r}"))
     given: Any = None

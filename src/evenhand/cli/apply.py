@@ -22,16 +22,15 @@ def apply(
     keep: Annotated[bool, Parameter(negative="--no-keep")] = True,
     engine: Literal["duckdb", "spark"] | None = None,
 ) -> int:
-    """Decide every row of a table by a rule, or by a whole classifier.
+    """Decide every row of a table with a rule or a whole classifier.
 
     evenhand apply rule.json new.parquet -o decided.parquet
 
-    Adds the columns decision, fair_margin (the decision is positive iff it is above 0), flipped (whether the
-    model alone would have decided otherwise) and bias_score_1, bias_score_2, ... A mixture of `fit --randomize` has
-    expected_decision, the chance of a positive decision, and lot instead of fair_margin: the decision is positive iff
-    the lot is below the chance. Rows are read, decided and
-    written in batches, so memory does not grow with the table. The output appears when it is complete, or not
-    at all.
+    Adds the columns decision, fair_margin (the decision is positive iff it is above 0), flipped (whether the decision
+    differs from the model's own) and bias_score_1, bias_score_2, ... A mixture of `fit --randomize` has
+    expected_decision, the probability of a positive decision, and lot instead of fair_margin: the decision is positive
+    iff the lot is below the probability. Rows are read, decided and written in batches, so memory does not grow with
+    the table. The output file is complete or absent.
 
     Parameters
     ----------
@@ -48,12 +47,12 @@ def apply(
     joint_score
         LABEL,GROUP=COLUMN, as in `fit`, if they are not those the rule was fitted on.
     key
-        The column, of whole numbers or text, that identifies a person: the same key always draws the same lot. Only for
-        a mixture, which without it draws by the scores.
+        The column, of whole numbers or text, that identifies a person: the same key always gets the same random draw.
+        Only for a mixture; without it, the draw depends on the scores.
     prefix
-        Put this before the names of the new columns.
+        A prefix for the names of the new columns.
     keep
-        Whether the table's own columns are written too.
+        Whether the table's own columns are also written.
     engine
         Decide in duckdb or spark instead; spark's output is a folder.
     """
@@ -78,7 +77,7 @@ def apply(
 
         if score or group_score or joint_score or engine:
             raise InputError(
-                "A classifier computes its probabilities itself, in Python: leave out --score, --group-score,"
+                "A classifier computes its own probabilities, in Python: leave out --score, --group-score,"
                 " --joint-score and --engine."
             )
         return apply_classifier(rule, file, output, key=key, prefix=prefix, keep=keep)

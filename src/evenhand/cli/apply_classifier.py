@@ -1,4 +1,4 @@
-"""``evenhand apply fair.skops``: a whole classifier decides every row of a table."""
+"""``evenhand apply fair.skops``: decides every row of a table with a whole classifier."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from evenhand.origins import format_of
 
 
 def apply_classifier(path: Path, file: Path, output: Path, *, key: str | None, prefix: str, keep: bool) -> int:
-    """Decide a table by the classifier in a file that ``evenhand fit --features`` or evenhand.io.save wrote."""
+    """Decide a table with the classifier in a file that ``evenhand fit --features`` or evenhand.io.save wrote."""
     fair = io.load(path)
     if not isinstance(fair, FairClassifier):
-        raise InputError(f"{path} holds a {type(fair).__name__}, which decides no rows by a rule.")
+        raise InputError(f"{path} contains a {type(fair).__name__}; apply needs a FairClassifier or a rule.")
     check_key(fair.rule_, key)
     kind = format_of(output, write=True)
     features = Features.remembered(fair.rule_.learned_from)
@@ -51,6 +51,6 @@ def _feature_names(fair: FairClassifier, path: Path) -> tuple[str, ...]:
     if names is None:
         raise InputError(
             f"{path} was trained on an array whose columns have no names, so a table's columns cannot be matched:"
-            " train it on a frame, or decide in Python, with evenhand.io.load(path).predict(X)."
+            " train it on a frame, or decide in Python with evenhand.io.load(path).predict(X)."
         )
     return tuple(map(str, names))

@@ -31,7 +31,7 @@ def audit(
 
     evenhand audit scores.parquet --label y --score p --sensitive sex --criterion eo --tolerance 0.05
 
-    Exit code 0: every verdict is "pass", or there is none. 1: one is "fail". 3: none fails, but one has not enough
+    Exit code 0: every verdict is "pass", or there is none. 1: one is "fail". 3: none fails, but one has insufficient
     evidence.
 
     Parameters
@@ -39,7 +39,7 @@ def audit(
     file
         A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     sensitive
-        A column of groups; give it several times for several attributes.
+        A column of groups; repeat for several attributes.
     label
         The column of labels, with two values. Without it only selection rates are audited.
     score
@@ -47,14 +47,14 @@ def audit(
     decision
         The column of decisions, instead of a score.
     criterion
-        What to judge: dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1 or budget:0.2; several times for several; all parities by default. dp:0.02 has a
-        tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed; "dp within occupation"
-        compares groups inside each stratum of a column.
+        The criteria: dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
+        maximum_rate:fpr:0.1 or budget:0.2; may be repeated; all parities by default. dp:0.02 sets a tolerance for this
+        criterion; dp@sex applies to one attribute, dp@sex,race to the two crossed; "dp within occupation" compares
+        groups inside each stratum of a column.
     tolerance
         The largest gap that passes.
     confidence
-        The level of the intervals.
+        The confidence level of the intervals.
     threshold
         The score above which a decision is positive.
     pos_label
@@ -62,16 +62,16 @@ def audit(
     weight
         A column of weights.
     ignore_missing
-        Rows of unknown group count for accuracy and for no group; otherwise they are an error.
+        Rows of unknown group count for accuracy but not for any group; otherwise they are an error.
     json
         Print JSON instead of a table.
     report
         Write an HTML report to this file.
     standard
-        Make the tables of a rule instead: four-fifths (29 CFR 1607.4(D)) or nyc-144 (New York City's Local Law 144, of
-        decisions or of scores in any range). Not legal advice.
+        Compute the tables of a regulation instead: four-fifths (29 CFR 1607.4(D)) or nyc-144 (New York City's Local Law
+        144, of decisions or of scores in any range). Not legal advice.
     reference
-        With --standard: a group that the others are also compared with, as GROUP or ATTRIBUTE=GROUP.
+        With --standard: a group to compare the others with, as GROUP or ATTRIBUTE=GROUP.
     """
     from evenhand import tables
     from evenhand.auditing.audit import audit as audit_decisions
@@ -82,15 +82,15 @@ def audit(
 
     output.check_outputs({"--report": report}, {"the table that is read": file})
     if (score is None) == (decision is None):
-        raise InputError("Say which column to audit: either --score, with probabilities, or --decision.")
+        raise InputError("Name the column to audit: either --score, with probabilities, or --decision.")
     if not sensitive:
-        raise InputError("Say which column holds the groups, with --sensitive.")
+        raise InputError("Name the column of groups with --sensitive.")
     wanted = combine(criterion, sensitive)
     inside = () if wanted is None else wanted.strata
     named = (label, *sensitive, score, decision, weight, *inside)
     table = tables.read_table(file, [name for name in named if name is not None])
     if standard is None and reference:
-        raise InputError("--reference is for the tables of a --standard.")
+        raise InputError("--reference needs --standard.")
     groups = {name: tables.values_of(table, name) for name in sensitive}
     y: Any = None
     positive: Hashable = 1
@@ -102,7 +102,7 @@ def audit(
         if not 0.0 <= threshold <= 1.0:
             raise InputError(f"--threshold must be between 0 and 1; got {threshold!r}.")
         if standard is None and not ((judged >= 0.0) & (judged <= 1.0)).all():
-            raise InputError(f"The column {score!r} must hold probabilities between 0 and 1.")
+            raise InputError(f"The column {score!r} must contain probabilities between 0 and 1.")
         decided = judged > threshold
     else:
         assert decision is not None
@@ -116,7 +116,7 @@ def audit(
         from evenhand.cli.standard import say_standard
 
         if criterion or weight:
-            raise InputError("--standard says itself what is compared: leave out --criterion and --weight.")
+            raise InputError("--standard defines what is compared: leave out --criterion and --weight.")
         return say_standard(
             (None, judged, groups),
             standard,

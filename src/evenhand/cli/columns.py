@@ -1,4 +1,4 @@
-"""Which columns hold what: labels, groups and probabilities of a table, as a user names them."""
+"""The columns of a table by their roles: labels, groups and probabilities, as a user names them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ Cell = tuple[AttributeKey, int | None, int]
 def read_scores(
     path: Path, columns: ScoreColumns, criterion: Criterion, groups: Groups | None = None
 ) -> tuple[Rows, dict[str, Any]]:
-    """Return the rows of a table, and plain data that says which columns they are from.
+    """Return the rows of a table, and plain data on the columns they come from.
 
-    The criterion says of which attributes probabilities are needed. Groups that are known from another table give
-    the order, and may have no row here.
+    The criterion determines which attributes need probabilities. Groups that are known from another table fix the
+    order, and may have no row here.
     """
     if columns.score is None:
-        raise InputError("Say which column holds the probability of the positive label, with --score.")
+        raise InputError("Name the column with the probability of the positive label with --score.")
     table, truth = read_truth(path, columns, [columns.score, *criterion.strata], groups)
     known: dict[AttributeKey, tuple[Hashable, ...]] = {
         name: members for name, members in (groups or {}).items() if isinstance(name, Stratified)
@@ -74,9 +74,9 @@ def check_joint(
     groups: Groups,
     classes: tuple[Hashable, Hashable],
 ) -> None:
-    """Raise where a criterion needs the probabilities of label and group together, and those of groups are given."""
+    """Raise if a criterion needs joint probabilities of label and group, but only those of groups are given."""
     if criterion.strata:
-        return  # Which events there are is known only with the strata; learning checks them.
+        return  # The events are only known with the strata; learning checks them.
     labelled = {event.attribute for event in write_out(criterion, groups).events if event.label is not None}
     for name, entry in found.items():
         if name in labelled and not entry.joint:
@@ -84,13 +84,13 @@ def check_joint(
             wanted = " ".join(f"--joint-score '{cell}=COLUMN'" for cell in cells[:4])
             raise InputError(
                 f"This criterion compares rates among rows of one label: for {str(name)!r} it needs the probabilities"
-                f" of label and group together. Instead of --group-score give {wanted}"
+                f" of label and group together. Instead of --group-score, pass {wanted}"
                 f"{' and so on' if len(cells) > 4 else ''}; one of them may be left out."
             )
 
 
 def positive_label(values: Sequence[Hashable], given: str | None, column: str) -> Hashable:
-    """Return the positive one among a column's labels: the one named, or 1 or True where none is."""
+    """Return the positive label of a column: the named one, or 1 or True by default."""
     if not values:
         raise InputError(f"The column {column!r} has no label in any row.")
     if given is not None:
@@ -100,7 +100,7 @@ def positive_label(values: Sequence[Hashable], given: str | None, column: str) -
             return value
     raise InputError(
         f"The column {column!r} has the values {', '.join(map(repr, values[:6]))}:"
-        " say which is positive, with --pos-label."
+        " name the positive label with --pos-label."
     )
 
 
@@ -109,7 +109,7 @@ def read_truth(
 ) -> tuple[Any, Rows]:
     """Return a table of the named columns, and its rows without probabilities: labels, groups and weights."""
     if not columns.sensitive:
-        raise InputError("Say which column holds the groups, with --sensitive.")
+        raise InputError("Name the column of groups with --sensitive.")
     named = (columns.label, *columns.sensitive, columns.weight, *others)
     table = tables.read_table(path, [name for name in named if name is not None])
     values, codes = factorize(tables.values_of(table, columns.label), f"the column {columns.label!r}")
@@ -136,8 +136,8 @@ def match_columns(
 ) -> dict[AttributeKey, GroupColumns]:
     """Return the columns of each attribute's probabilities, from ``GROUP=COLUMN`` and ``LABEL,GROUP=COLUMN``.
 
-    A group that two attributes share is written ``ATTRIBUTE:GROUP``. Signs such as "=" and "," inside a name
-    do no harm: what is meant is looked up among the groups, labels and columns that there are.
+    A group that two attributes share is written ``ATTRIBUTE:GROUP``. Characters such as "=" and "," inside a name are
+    allowed: the text is matched with the existing groups, labels and columns.
     """
     listed = tuple(names)
     given: dict[AttributeKey, dict[bool, dict[int, str]]] = {name: {False: {}, True: {}} for name in groups}
@@ -149,7 +149,7 @@ def match_columns(
             place = group + size * label if label is not None else group
             if place in given[attribute][joint]:
                 raise InputError(
-                    f"{option} {text!r}: this one was given before, as {given[attribute][joint][place]!r}."
+                    f"{option} {text!r}: this one was already given as {given[attribute][joint][place]!r}."
                 )
             given[attribute][joint][place] = column
     return {name: _complete(name, given[name], groups[name], classes) for name in groups}
@@ -193,7 +193,7 @@ def _complete(
     classes: Sequence[Hashable],
 ) -> GroupColumns:
     if given[False] and given[True]:
-        raise InputError(f"{attribute!r} has both --group-score and --joint-score: give one of the two.")
+        raise InputError(f"{attribute!r} has both --group-score and --joint-score: pass only one of them.")
     joint = bool(given[True])
     cells = given[joint]
     size = len(members) * (2 if joint else 1)
@@ -207,7 +207,7 @@ def _complete(
         hint = (
             ""
             if cells
-            else " For equalized odds and its like give --joint-score 'LABEL,GROUP=COLUMN' for each of both."
+            else " For equalized odds and similar criteria, pass --joint-score 'LABEL,GROUP=COLUMN' for each of both."
         )
         raise InputError(
             f"The probabilities of {attribute!r} are not complete: add {', '.join(wanted[:8])}"
@@ -219,7 +219,7 @@ def _complete(
 def cells_of(
     found: Mapping[AttributeKey, GroupColumns], groups: Groups, classes: tuple[Hashable, Hashable]
 ) -> dict[AttributeKey, dict[Hashable, str | None]]:
-    """Return the columns as engines take them: by group, or by pair of label and group."""
+    """Return the columns in the form for engines: by group, or by pair of label and group."""
     return {
         name: dict(zip(places(groups[name], classes, entry.joint), entry.columns, strict=True))
         for name, entry in found.items()
@@ -233,7 +233,7 @@ def which_columns(
     group_score: Sequence[str],
     joint_score: Sequence[str],
 ) -> NamedColumns:
-    """Return the columns that a rule is applied to: those given, else those that it was learnt on."""
+    """Return the columns that a rule is applied to: the given ones, else those that it was learnt on."""
     given = None
     if group_score or joint_score:
         needed = {name: rule.groups[name] for name in rule.attributes}

@@ -1,4 +1,4 @@
-"""Criteria as they are written on the command line."""
+"""Criteria in the syntax of the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBER = r"\s*([0-9.eE+-]+)\s*"
 
 
 def combine(texts: Sequence[str] | None, attributes: Sequence[str] = ()) -> Criterion | None:
-    """Return the criterion that all the written ones make together."""
+    """Return the conjunction of the written criteria."""
     if not texts:
         return None
     return functools.reduce(operator.and_, (parse(text, attributes) for text in texts))
@@ -37,15 +37,15 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
     Parameters
     ----------
     text : str
-        ``dp``, ``eo``, ``eop``, ``pe``, ``ap`` or ``pp``, or their full names, with a tolerance of their own as in
+        ``dp``, ``eo``, ``eop``, ``pe``, ``ap`` or ``pp``, or their full names, optionally with a tolerance, as in
         ``dp:0.02``;
         ``selection_ratio:0.8``; ``minimum_rate:precision:0.8`` (or ``minimum_rate:precision>=0.8``);
         ``maximum_rate:fpr:0.1`` (or ``maximum_rate:fpr<=0.1``); ``minimax_rate:error``; ``budget:0.2``,
-        ``budget:0.1..0.2`` (or ``budget:<=0.2``, ``budget:>=0.1``). After it, ``@sex`` speaks of one attribute,
-        and ``@sex,race`` of the two crossed. At the end, ``within occupation`` compares groups inside each stratum of a
+        ``budget:0.1..0.2`` (or ``budget:<=0.2``, ``budget:>=0.1``). A suffix ``@sex`` selects one attribute, and
+        ``@sex,race`` the two crossed. At the end, ``within occupation`` compares groups inside each stratum of a
         column, and ``within occupation thin 30`` leaves those with fewer than 30 rows in a cell to the model.
     attributes : sequence of str, default=()
-        The attributes that there are.
+        The attributes in the data.
 
     Examples
     --------
@@ -92,13 +92,13 @@ def parse(text: str, attributes: Sequence[str] = ()) -> Criterion:
 def _inside(text: str, criterion: Criterion, column: str, thin: str | None) -> Criterion:
     """Return a criterion within the strata of a column."""
     if "within" not in {field.name for field in dataclasses.fields(criterion)}:
-        raise InputError(f"--criterion {text!r}: within is for criteria that compare groups, such as dp.")
+        raise InputError(f"--criterion {text!r}: within needs a criterion that compares groups, such as dp.")
     options: dict[str, Any] = {"within": column, "thin": None if thin is None else int(thin)}
     return dataclasses.replace(criterion, **options)
 
 
 def _attribute(text: str, where: str, attributes: Sequence[str]) -> str | Intersection:
-    """Return the attribute after the sign @; a comma crosses attributes, unless it is part of a name."""
+    """Return the attribute after "@"; a comma crosses attributes, unless it is part of a name."""
     name = where.strip()
     parts = [name] if name in attributes else [part.strip() for part in name.split(",")]
     for part in parts:

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 _KNOWN = {
     "adult": "embedded: income above 50,000 dollars; sex and race; 45,222 rows",
-    "compas": "fetched once: charged again within two years; race; 5,278 rows",
-    "zafar": "made: two normal distributions, with the true probabilities; 10,000 rows",
+    "compas": "downloaded once: charged again within two years; race; 5,278 rows",
+    "zafar": "generated: two normal distributions, with the true probabilities; 10,000 rows",
 }
 
 
@@ -30,7 +30,7 @@ def datasets(
     output
         Write it to this .csv, .parquet or .arrow file.
     seed
-        For the data set that is made.
+        The random seed of a generated data set.
     """
     import numpy as np
 

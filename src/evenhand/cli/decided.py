@@ -1,4 +1,4 @@
-"""A table decided batch by batch and written: the arrow engine, and a writer."""
+"""Decides and writes a table batch by batch, with the arrow engine and a writer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AHEAD = 3
 def write_decided(
     decider: Decider, file: Path, output: Path, *, needed: list[str], numbers: list[str], verbatim: bool
 ) -> None:
-    """Decide a table batch by batch, and write it; it appears whole or not at all.
+    """Decide a table batch by batch, and write it; the file is complete or absent.
 
-    ``numbers`` are columns of numbers; with ``verbatim`` the others of a CSV file stay the text that they are.
+    ``numbers`` are numeric columns; with ``verbatim``, the others of a CSV file keep their text.
     """
     tables.open_table(file).check_columns(needed)
     columns = None if decider.keep else needed
@@ -40,7 +40,7 @@ def write_decided(
 
 
 def decided_ahead(decider: Decider, batches: Iterator[Any], schema: Any) -> Iterator[Any]:
-    """Decide batches in another thread while the ones before are written; only a few wait at any time."""
+    """Decide batches in another thread while earlier ones are written; only a few wait at any time."""
     start = 0
     waiting: list[Future[Any]] = []
     pool = ThreadPoolExecutor(1)

@@ -19,11 +19,11 @@ def demo(
     Parameters
     ----------
     output
-        Where the report goes.
+        The path of the report.
     tolerance
         The largest allowed difference of rates.
     seed
-        For everything that is drawn at random.
+        The random seed.
     """
     from evenhand.cli import PASS
     from evenhand.cli import output as out

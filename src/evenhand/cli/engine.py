@@ -32,9 +32,9 @@ EngineName = Literal["duckdb", "spark"]
 
 
 def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options, tolerance: float) -> Rule:
-    """Learn a rule from a table by an engine."""
+    """Learn a rule from a table with an engine."""
     if columns.score is None:
-        raise InputError("Say which column holds the probability of the positive label, with --score.")
+        raise InputError("Name the column with the probability of the positive label with --score.")
     engine, data = _open(name, file)
     source: Source = engine.Table(data)
     for column in (columns.label, *columns.sensitive):
@@ -92,10 +92,10 @@ def apply(
     prefix: str,
     keep: bool,
 ) -> None:
-    """Decide every row of a table by an engine; the output appears whole or not at all."""
+    """Decide every row of a table with an engine; the output is complete or absent."""
     kind = format_of(output, write=True)
     if kind == "arrow":
-        raise InputError(f"{output}: with --engine the output is .parquet or .csv.")
+        raise InputError(f"{output}: with --engine the output must be .parquet or .csv.")
     engine, data = _open(name, file)
     named = which_columns(rule, engine.Table(data).names, score, group_score, joint_score)
     cells = cells_of(named.groups, rule.groups, rule.classes)
@@ -110,7 +110,7 @@ def apply(
 
 
 def summary(rule: Rule) -> str:
-    """Return what a rule does on the rows it was learnt from, as text."""
+    """Return a text on a rule's results on the rows it was learnt from."""
     from evenhand.text import table_text
 
     learned, solution = rule.learned_from, rule.solution_
@@ -123,12 +123,12 @@ def summary(rule: Rule) -> str:
     cells, reading = learned.get("quantisation"), learned.get("reading", {})
     searched = (
         f"Status {solution.status}, on the rows themselves: {reading.get('passes', 1)} passes,"
-        f" {reading.get('rows_brought_back', 0):,} rows brought back."
+        f" {reading.get('rows_brought_back', 0):,} rows fetched."
         if cells is None
         else f"Searched in {cells['cells']:,} cells of width {cells['step']:g}."
     )
     return (
-        f"On the rows it was learnt from ({learned['rows']:,}), counted on the scores as they are:\n"
+        f"On the rows it was learnt from ({learned['rows']:,}), counted on the unrounded scores:\n"
         f"{table_text(['', 'fair', 'bounds'], rows, indent='  ')}\n"
         f"{searched}"
     )
@@ -153,10 +153,10 @@ def _open(name: EngineName, file: Path) -> tuple[Any, Any]:
 
 
 def _session() -> Any:
-    """Return the Spark session there is, or one of this machine's cores that listens to nobody else."""
+    """Return the active Spark session, or a local one that accepts no connections."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with warnings.catch_warnings():
-        # Spark speaks of versions of pandas, which is not used here.
+        # Spark warns about versions of pandas, which is not used here.
         warnings.simplefilter("ignore")
         builder = require("--engine spark", "engines", "pyspark.sql").SparkSession.builder.appName("evenhand")
         builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")

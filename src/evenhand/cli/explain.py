@@ -31,19 +31,19 @@ def explain(
     key: str | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
-    """Say in words why a row is decided as it is.
+    """Explain in words why a row gets its decision.
 
-    evenhand explain rule.json row.json, where row.json holds `{"p": 0.48, "p_female": 0.9}`: an object of
-    columns and values, or a list of them. A table (.csv, .parquet, .arrow) is read at the rows in --at.
+    evenhand explain rule.json row.json, where row.json contains `{"p": 0.48, "p_female": 0.9}`: an object of
+    columns and values, or a list of them. For a table (.csv, .parquet, .arrow), --at selects the rows.
 
     Parameters
     ----------
     rule
         The JSON file that `fit` wrote.
     row
-        A JSON file with one row or several, or a table.
+        A JSON file with one or more rows, or a table.
     at
-        The numbers of the rows of a table, counted from 0.
+        The row numbers of a table, counted from 0.
     score
         The column with the probability of the positive label, if it is not the one the rule was fitted on.
     group_score
@@ -65,7 +65,7 @@ def explain(
 
     if rule.suffix.lower() == ".skops":
         raise InputError(
-            f"{rule} holds a classifier, and explain takes the JSON file of a rule and the probabilities it decides by."
+            f"{rule} contains a classifier, but explain needs the JSON file of a rule and its probabilities."
             f" Explain rows in Python, with evenhand.io.load({str(rule)!r}).explain(X); .rule_.to_json() is its rule."
         )
     learned = read_rule(out.read_text(rule))
@@ -111,7 +111,7 @@ def _checked_rows(at: list[int] | None, rows: int) -> list[int]:
     from evenhand.errors import InputError
 
     if not at:
-        raise InputError(f"The table has {rows:,} rows: say which to explain, with --at 0.")
+        raise InputError(f"The table has {rows:,} rows: select rows, as in --at 0.")
     for number in at:
         if not 0 <= number < rows:
             raise InputError(f"There is no row {number}: the table has {rows:,} rows, counted from 0.")
@@ -131,12 +131,12 @@ def _from_json(path: Path) -> tuple[Any, Any]:
         raise InputError(f"{path} is not JSON, or was cut off: {error}.") from None
     listed = [data] if isinstance(data, Mapping) else data
     if not isinstance(listed, list) or not listed or not all(isinstance(entry, Mapping) for entry in listed):
-        raise InputError(f"{path} must hold one row as an object of columns and values, or a list of such rows.")
+        raise InputError(f"{path} must contain one row as an object of columns and values, or a list of such rows.")
     names = tuple(dict.fromkeys(name for entry in listed[:MOST_ROWS] for name in entry))
     try:
         table = pa.table({name: [entry.get(name) for entry in listed[:MOST_ROWS]] for name in names})
     except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise InputError(f"{path}: a column mixes values of different kinds ({error}).") from None
+        raise InputError(f"{path}: a column mixes values of different types ({error}).") from None
     return Source(str(path), names, table.schema, table.num_rows, lambda: iter(table.to_batches())), table
 
 

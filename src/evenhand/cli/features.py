@@ -1,4 +1,4 @@
-"""Columns of a table as what models are trained on: numbers and text, side by side in an array of objects."""
+"""Columns of a table as features for models: numbers and text in one array of objects."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Features:
 
     @classmethod
     def of(cls, table: Any, names: Sequence[str]) -> Features:
-        """Look at a table's types."""
+        """Read the types of a table."""
         if not names:
-            raise InputError("There is no column left to train on: name them, with --features.")
+            raise InputError("There is no column left to train on: name columns with --features.")
         return cls(tuple(names), tuple(not _is_number(table.column(name).type) for name in names))
 
     @classmethod
     def remembered(cls, learned_from: Mapping[str, Any]) -> Features | None:
-        """Return what :meth:`to_dict` put into a rule, or None where it has no such thing."""
+        """Return what :meth:`to_dict` stored in a rule, or None if there is nothing."""
         columns = learned_from.get("columns")
         entries = columns.get("features") if isinstance(columns, Mapping) else None
         if not isinstance(entries, list):
@@ -46,11 +46,11 @@ class Features:
 
     @property
     def places_of_text(self) -> list[int]:
-        """The places of the columns that are text."""
+        """The indices of the text columns."""
         return [place for place, text in enumerate(self.text) if text]
 
     def matrix(self, table: Any) -> NDArray[Any]:
-        """Return the columns as an array of objects; what is missing is NaN among numbers and None in text."""
+        """Return the columns as an array of objects; missing values are NaN in numbers and None in text."""
         X = np.empty((table.num_rows, len(self.names)), dtype=object)
         for j, (name, text) in enumerate(zip(self.names, self.text, strict=True)):
             X[:, j] = _text_of(table, name) if text else _numbers_of(table, name)
@@ -73,7 +73,7 @@ def _numbers_of(table: Any, name: str) -> FloatArray:
     if pa.types.is_string(column.type):
         column = _parsed(column, name)
     if not _is_number(column.type):
-        raise InputError(f"The column {name!r} must hold numbers, as it did in training; it holds {column.type}.")
+        raise InputError(f"The column {name!r} must contain numbers, as in training; it contains {column.type}.")
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     column = column.cast(pa.float64(), safe=False)
@@ -82,7 +82,7 @@ def _numbers_of(table: Any, name: str) -> FloatArray:
 
 
 def _parsed(column: Any, name: str) -> Any:
-    """Return text from a CSV file, which is read just as it is written, as numbers."""
+    """Return unconverted text from a CSV file as numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -91,15 +91,15 @@ def _parsed(column: Any, name: str) -> Any:
     try:
         return known.cast(pa.float64())
     except pa.ArrowInvalid as error:
-        raise InputError(f"The column {name!r} must hold numbers, as it did in training: {error}.") from None
+        raise InputError(f"The column {name!r} must contain numbers, as in training: {error}.") from None
 
 
 def _text_of(table: Any, name: str) -> NDArray[Any]:
     kind = table.column(name).type
     if _is_number(kind):
         raise InputError(
-            f"The column {name!r} must hold text, as it did in training; it holds {kind}. In a CSV file that is a"
-            " guess from what is written: a .csv output reads it as text, and so does a Parquet file that has it so."
+            f"The column {name!r} must contain text, as in training; it contains {kind}. In a CSV file that is a"
+            " guess from the values: write a .csv output, which reads it as text, or use a Parquet table."
         )
     values = tables.values_of(table, name)
     return np.array([v if isinstance(v, str) else None for v in values], dtype=object)

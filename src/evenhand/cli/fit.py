@@ -43,7 +43,7 @@ def fit(
 
     Equalized odds, equal opportunity and predictive equality need the probabilities of label and group
     together: --joint-score 0,Female=p0f --joint-score 0,Male=p0m --joint-score 1,Female=p1f. One of them may
-    be left out: it is what the others leave of 1. A group that two attributes share is written
+    be left out: it is 1 minus the sum of the others. A group that two attributes share is written
     sex:Female=p_female.
 
     Parameters
@@ -51,44 +51,45 @@ def fit(
     file
         A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     columns
-        Where the labels, groups and probabilities are.
+        The columns of labels, groups and probabilities.
     output
         Write the rule to this file, as JSON. With --features: the whole classifier, as .skops.
     criterion
         dp, eo, eop, pe, ap or pp (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; several times for several at once; dp by default.
-        dp:0.02 has a tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; repeat to combine several; dp by default.
+        dp:0.02 sets a tolerance for this criterion; dp@sex applies to one attribute, dp@sex,race to the two crossed.
     tolerance
         The largest allowed difference of rates.
     search
-        How the rule is found.
+        The search algorithm.
     safety
-        Draw each bound in by so many standard errors, though to no less than half of the tolerance, and leave a model
-        that meets the bounds alone. 0 is the paper's rule: it sits on the tolerance, and new rows are often beyond it.
+        Tighten each bound by this number of standard errors, but to no less than half of the tolerance. If the model
+        already meets the bounds, it is left unchanged. 0 is the paper's rule, which often exceeds the tolerance on new
+        rows.
     confidence
-        Promise that the criterion holds in the population with this probability.
+        Guarantee that the criterion holds in the population with this probability.
     objective
         What is maximised: accuracy, balanced_accuracy, or an F score such as f1, f2 or f0.5.
     costs
         The cost of a false positive and of a false negative, instead of plain accuracy.
     randomize
-        Let lots be drawn: a mixture of rules that meets the bounds in the mean, also where no single rule does. Read
-        docs/howto/lotteries.md first, and give `apply` a --key.
+        Allow random decisions: a mixture of rules that meets the bounds on average, also if no single rule does. Read
+        docs/howto/lotteries.md first, and pass `apply` a --key.
     features
-        Train the models on these columns, cross-fitted, instead of reading probabilities. * takes all others.
+        Train cross-fitted models on these columns, instead of reading probabilities. * means all others.
     test
-        Judge the rule on this table, whose rows took no part, instead of on the rows it was learnt from.
+        Evaluate the rule on this table of unused rows, instead of on the rows it was learnt from.
     report
         Write an HTML report to this file.
     card
         Write a model card, as Markdown, to this file.
     accept
-        Exit with 0 even where the rows of --test show a wider gap than that of the model alone. Otherwise that is exit
-        code 3.
+        Exit with 0 even if the rows of --test show a larger gap than that of the model alone. The default is exit code
+        3.
     seed
-        For everything that is drawn at random.
+        The random seed.
     engine
-        Learn where the data is, for tables that do not fit in memory: duckdb on one machine, spark on a cluster.
+        Learn inside an engine, for tables that do not fit in memory: duckdb on one machine, spark on a cluster.
     """
     from evenhand.cli import INSUFFICIENT, PASS
     from evenhand.cli import output as out
@@ -105,7 +106,7 @@ def fit(
         {"the table that is read": file, "the table of --test": test},
     )
     if test is not None and (file, test) == (Path("-"), Path("-")):
-        raise InputError("Standard input can be one table, not two: give --test a file.")
+        raise InputError("Standard input can only be one table: pass a file to --test.")
     check_tolerance(tolerance)
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
@@ -122,7 +123,7 @@ def fit(
         if output is None or features or test or report or card or randomize or confidence is not None:
             raise InputError(
                 "--engine learns a rule and writes it with --output; --features, --test, --report, --card, --randomize"
-                " and --confidence are for tables that fit in memory."
+                " and --confidence need tables that fit in memory."
             )
         from evenhand.cli import engine as engines
 
@@ -149,7 +150,7 @@ def fit(
         harmless = learned.tell(report=report, card=card, save=save)
         return PASS if harmless or accept else INSUFFICIENT
     if output is None and report is None and card is None:
-        raise InputError("Say where the rule goes, with --output rule.json.")
+        raise InputError("Name a file for the rule, as in --output rule.json.")
     promise = {"tolerance": tolerance, "confidence": confidence, "randomize": randomize}
     learned = _learn(file, columns, options, test=test, trade_off=report is not None, **promise)  # type: ignore[arg-type]
     harmless = learned.tell(report=report, card=card, save=None if output is None else rule_saver(output))
@@ -167,7 +168,7 @@ def _learn(
     test: Path | None,
     trade_off: bool,
 ) -> Learned:
-    """Learn a rule from a table of scores, in one search; with the trade-off where a report is to show it."""
+    """Learn a rule from a table of scores, in one search; with the trade-off if a report shows it."""
     from evenhand.cli.columns import read_scores
     from evenhand.cli.judging import STEPS, Learned
     from evenhand.rules.confidence import learn_with_confidence

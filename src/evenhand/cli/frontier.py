@@ -26,7 +26,7 @@ def frontier(
     tolerance: float = 0.05,
     seed: int = 0,
 ) -> int:
-    """Show the best accuracy (or other objective) at each of a ladder of tolerances.
+    """Show the best accuracy (or other objective) at each of several tolerances.
 
     evenhand frontier val.parquet --label y --score p --sensitive sex --group-score Female=p_female
 
@@ -35,19 +35,19 @@ def frontier(
     file
         A .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or - (standard input).
     columns
-        Where the labels, groups and probabilities are.
+        The columns of labels, groups and probabilities.
     criterion
         dp, eo, eop, pe, ap or pp (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
-        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; several times for several at once; dp by default.
-        dp:0.02 has a tolerance of its own; dp@sex speaks of one attribute, dp@sex,race of the two crossed.
+        maximum_rate:fpr:0.1, minimax_rate:error or budget:0.2; repeat to combine several; dp by default.
+        dp:0.02 sets a tolerance for this criterion; dp@sex applies to one attribute, dp@sex,race to the two crossed.
     tolerances
-        The tolerances; several times for several. By default from 0 to the gap of the model alone.
+        The tolerances; may be repeated. By default from 0 to the gap of the model alone.
     output
         Write the table to this file: .csv, .parquet or .arrow.
     json
         Print JSON instead of a table.
     safety
-        Draw each bound in by so many standard errors, as fit does by default.
+        Tighten each bound by this number of standard errors, as fit does by default.
     objective
         What is maximised: accuracy, balanced_accuracy, or an F score such as f1, f2 or f0.5.
     costs
@@ -57,7 +57,7 @@ def frontier(
     tolerance
         The tolerance that the report shows first.
     seed
-        For everything that is drawn at random.
+        The random seed.
     """
     from evenhand import tables
     from evenhand.cli import PASS
@@ -89,7 +89,7 @@ def frontier(
     rows, _ = read_scores(file, columns, wanted)
     curve = frontier_of(rows, options, tolerances)
     if not len(curve):
-        raise InputError("No rule was found for any of these tolerances: ask for larger ones.")
+        raise InputError("No rule was found for any of these tolerances: use larger ones.")
     table = curve.table()
     if json:
         base = {

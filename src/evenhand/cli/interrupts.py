@@ -1,4 +1,4 @@
-"""What a signal does to a command: it ends with one line at most, soon, and leaves nothing half-written."""
+"""Handling of signals: a command ends soon, with at most one line of output, and leaves no partial files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ SHOW_CURSOR = "\r\x1b[K\x1b[?25h"  # a progress bar hides it
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Let SIGINT, SIGTERM and SIGHUP end the block by an exception, and give a function that claims the last word.
+    """End the block with an exception on SIGINT, SIGTERM and SIGHUP, and yield a function that claims the last message.
 
-    A call into compiled code may not return for long, and Python raises only when it does. So a thread waits for
-    SIGINT too: if the block has not ended GRACE seconds after it, the thread removes temporary files and ends the
-    process. The function returns True for the first caller only: either the thread or the command says "stopped".
+    A call into compiled code may take long to return, and Python raises only when it does. So a thread waits for
+    SIGINT, too: if the block has not ended GRACE seconds later, the thread removes temporary files and ends the
+    process. The function returns True only for the first caller, so that either the thread or the command says
+    "stopped".
 
-    Nothing is changed outside the main thread, nor for a signal that somebody else handles or ignores.
+    Nothing changes outside the main thread, or for a signal that is already handled or ignored.
     """
     lock = threading.Lock()
 
@@ -40,7 +41,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 @contextlib.contextmanager
 def _handlers() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
-        # A second Ctrl-C must not break off the cleaning up after the first.
+        # A second Ctrl-C must not interrupt the clean-up after the first.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise KeyboardInterrupt
 

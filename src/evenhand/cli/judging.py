@@ -1,4 +1,4 @@
-"""What `evenhand fit` tells and writes about what it learnt: a table, a report, a model card."""
+"""What `evenhand fit` prints and writes about its result: a table, a report, a model card."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ STEPS = 19
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A rule, the rows that it is judged on, and where they come from.
+    """A rule, the rows that it is evaluated on, and their origin.
 
     Attributes
     ----------
     rule : Rule or Mixture
-        What was learnt.
+        The learnt rule.
     judged : Rows
         The rows of the test table, or those that it was learnt from.
     file, test : Path
         The tables.
     tolerance : float
-        What was asked for.
+        The requested tolerance.
     curve : Frontier or None
-        The trade-off, where a report shows it.
+        The trade-off, if a report shows it.
     rows : int
-        How many rows it was learnt from.
+        The number of rows it was learnt from.
     fair : FairClassifier or None
-        The classifier around the rule, where models were trained too.
+        The classifier that contains the rule, if models were trained.
     """
 
     rule: Rule | Mixture
@@ -57,26 +57,26 @@ class Learned:
     fair: FairClassifier | None = None
 
     def tell(self, *, report: Path | None, card: Path | None, save: Callable[[Learned], str] | None) -> bool:
-        """Print the verdicts before and after, save, and write what was asked for: all from one summary.
+        """Print the verdicts before and after, save, and write the requested files, all from one summary.
 
-        Return whether held-out rows show no harm: no gap that is wider than that of the model alone.
+        Return whether held-out rows show no harm, that is, no gap larger than that of the model alone.
         """
         summary = self._summary()
         where = "held-out rows" if self.test is not None else "the rows it was learnt from"
         crossed = ", cross-fitted" if self.fair is not None and self.test is None else ""
         out.say(before_and_after_text(summary, where + crossed), verdicts=True)
         if self.rule.solution is not None and self.rule.solution.status == "unchanged":
-            out.say("\nThe model meets the tolerance as it is, and is left alone: the rule changes no decision.")
+            out.say("\nThe model already meets the tolerance and is left unchanged: the rule changes no decision.")
         step = summary["steps"][summary["chosen"]]
         if step["mixture"] is not None:
             out.say(
-                f"\nLots are drawn between {len(step['mixture']['rules'])} rules; {step['mixture']['by_lot']:,} of"
-                " these rows depend on theirs, drawn by the scores here. Give `apply` a --key to draw by person."
+                f"\nThere are {len(step['mixture']['rules'])} randomized rules; {step['mixture']['by_lot']:,} of these"
+                " rows depend on a random draw, here by the scores. Pass `apply` a --key to draw by person."
             )
         if step["determinism"] is not None:
             out.say(
-                f"\nDeterminism costs {100 * step['determinism']['cost']:.2f} points on the rows it was learnt from: so"
-                " much better is the best mixture of rules that draws lots."
+                f"\nThe best randomized mixture is better by {100 * step['determinism']['cost']:.2f} points on the rows"
+                " it was learnt from: the cost of determinism."
             )
         harm = summary["steps"][summary["chosen"]]["harm"]
         if harm is not None:
@@ -110,7 +110,7 @@ class Learned:
 
 
 def rule_saver(output: Path) -> Callable[[Learned], str]:
-    """Return a function that writes a rule and says so."""
+    """Return a function that writes a rule and reports it."""
 
     def save(learned: Learned) -> str:
         write_text(output, learned.rule.to_json())

@@ -1,4 +1,4 @@
-"""How commands speak: plain text that pipes well, colour only on a terminal, progress on standard error."""
+"""The output of commands: plain text for pipes, colour only on a terminal, progress on standard error."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STYLES = {r"\bpass\b": "bold green", r"\bfail\b": "bold red", r"\binsufficient 
 
 
 def say(text: str, *, verdicts: bool = False) -> None:
-    """Print text; verdicts are coloured where standard output is a terminal and NO_COLOR is unset.
+    """Print text; verdicts are coloured if standard output is a terminal and NO_COLOR is unset.
 
-    Names in the text have been made printable: here only line feeds are left as they are.
+    Names in the text are already printable: here only line feeds are kept.
     """
     text = printable(text, lines=True)
     try:
@@ -49,13 +49,13 @@ def _print(text: str, *, verdicts: bool) -> None:
 
 
 def say_json(data: Any) -> None:
-    """Print data as JSON, in ASCII: what JSON itself does not escape of the control characters is escaped here."""
+    """Print data as ASCII JSON; control characters that JSON does not escape are escaped here."""
     say(json.dumps(data, indent=2, default=str).replace("\x7f", "\\u007f"))
 
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Any]:
-    """Give a function that is told of finished rows, and shows them where standard error is a terminal."""
+    """Yield a function that reports finished rows if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda rows: None
         return
@@ -69,12 +69,12 @@ def progress(what: str, total: int | None) -> Iterator[Any]:
 
 
 def command_line() -> str:
-    """Return the command that is running, as one would type it."""
+    """Return the running command as a user would type it."""
     return shlex.join(["evenhand", *sys.argv[1:]])
 
 
 def provenance(path: Path) -> dict[str, str]:
-    """Return where a result comes from: the file, its hash and the command."""
+    """Return the origin of a result: the file, its hash and the command."""
     return {"data": tables.name_of(path), "sha256": tables.sha256_of(path), "command": command_line()}
 
 
@@ -84,7 +84,7 @@ def check_outputs(
     *,
     folders: files.Folders | None = None,
 ) -> None:
-    """Raise, before any work, where a command would write over what it reads, or two outputs at one place.
+    """Raise, before any work, if a command would overwrite its input, or write two outputs to one place.
 
     See :func:`evenhand.files.check_outputs`. The file of ``--config`` is read by every command.
     """

@@ -30,54 +30,54 @@ def reproduce(
     verify: bool = False,
     jobs: int = 1,
 ) -> int:
-    """Make the paper's figures and tables again; without names, list them.
+    """Reproduce the paper's figures and tables; without names, list them.
 
-    A run that was stopped goes on where it was when the same command is given again.
+    A run that was stopped continues if the same command is run again.
 
     Parameters
     ----------
     names
-        The experiments, or "all" for those that need no other data than evenhand finds by itself.
+        The experiments, or "all" for those that need no data except what evenhand includes or downloads.
     output
-        The directory for what they write: one directory for each experiment.
+        The output directory, with a subdirectory for each experiment.
     list_all
-        List the experiments: name, part of the paper, what each needs.
+        List the experiments: name, part of the paper, and requirements.
     quick
-        Few rows and few epochs, to see that everything runs. The numbers mean nothing.
+        Few rows and few epochs, to check that everything runs. The numbers are meaningless.
     seeds
         Independent repetitions.
     first_seed
-        The seed of the first one; the others follow.
+        The seed of the first repetition; the others follow.
     settings
-        How networks on Adult and COMPAS are trained: with our learning rate and stopping rule, or as the authors' code
-        does.
+        How networks on Adult and COMPAS are trained: with our learning rate and stopping rule, or with those of the
+        authors' code.
     data
         The directory of CelebA, for celeba-eo and clip; corrupted and regularised use it if it is given.
     clip
         A directory with CLIP's weights, or a name in the Hugging Face cache.
     weights
         A directory with ResNet-18's ImageNet weights, a name in the Hugging Face cache, or "none" to train from
-        scratch. Unless given: microsoft/resnet-18 if it is in the cache, else from scratch, and the results say which.
+        scratch. By default microsoft/resnet-18 if it is in the cache, else from scratch; the results say which.
     device
         torch's name of the device for images, such as cuda.
     tasks
-        Tasks of celeba-eo, such as Attractive/Male Big_Nose/Young; all six unless given.
+        Tasks of celeba-eo, such as Attractive/Male Big_Nose/Young; all six by default.
     without
-        Baselines of celeba-eo to leave out: H16, P22 (which takes longest).
+        Baselines of celeba-eo to leave out: H16, P22 (the slowest).
     epochs
-        The most epochs of each training on images: 20 for ResNet-18 and 100 for P22 unless given.
+        The maximum number of epochs on images; by default 20 for ResNet-18 and 100 for P22.
     image_size
-        Pixels of the network's input; 128 unless given, as in the paper.
+        Pixels of the network's input; 128 by default, as in the paper.
     batch_size
-        Images in a step of ResNet-18; 256 unless given.
+        Images in a step of ResNet-18; 256 by default.
     workers
         Threads that decode images.
     mixed_precision
-        Compute in bfloat16 where that is safe; on a GPU unless told otherwise.
+        Compute in bfloat16 where that is safe; by default on a GPU.
     verify
         Decode every image once before training, and stop if some cannot be decoded.
     jobs
-        Pieces to compute at the same time.
+        The number of parallel jobs.
     """
     import sys
 
@@ -123,6 +123,6 @@ def reproduce(
 
         files = experiments.reproduce(name, how, command=out.command_line(), say=progress)
         if quick:
-            out.say(f"{name}: QUICK RUN, its numbers mean nothing.")
+            out.say(f"{name}: QUICK RUN, its numbers are meaningless.")
         out.say("\n".join(map(str, files)))
     return PASS

@@ -1,4 +1,4 @@
-"""The options of a command that name the columns of a table of scores. Nothing heavy is imported: help is quick."""
+"""The options that name the columns of a table of scores. Nothing heavy is imported, so that help is fast."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cyclopts import Parameter
 @Parameter(name="*")
 @dataclasses.dataclass(kw_only=True)
 class ScoreColumns:
-    """Where the labels, groups and probabilities are."""
+    """The columns of labels, groups and probabilities."""
 
     label: str
     "The column of labels, with two values."
 
     sensitive: list[str]
-    "A column of groups; several times for several attributes, each of which must meet the criterion."
+    "A column of groups; repeat for several attributes, each of which must meet the criterion."
 
     score: str | None = None
-    "The column with the probability of the positive label, from a model that has not seen these rows."
+    "The column with the probability of the positive label, from a model that was not trained on these rows."
 
     group_score: list[str] = dataclasses.field(default_factory=list)
     "GROUP=COLUMN: the column with the probability of a group. Once for each group; one may be left out."
@@ -35,9 +35,9 @@ class ScoreColumns:
     "A column of weights."
 
     ignore_missing: bool = False
-    "Rows of unknown group count for accuracy and for no group; otherwise they are an error."
+    "Rows of unknown group count for accuracy but not for any group; otherwise they are an error."
 
     @property
     def missing(self) -> Literal["raise", "ignore"]:
-        """What to do about rows of unknown group."""
+        """How rows of unknown group are handled."""
         return "ignore" if self.ignore_missing else "raise"

@@ -1,4 +1,4 @@
-"""``evenhand fit --features``: the models are trained too, cross-fitted, on columns of the table."""
+"""``evenhand fit --features``: also trains the models, cross-fitted, on columns of the table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def train(
     test: Path | None,
     trade_off: bool,
 ) -> Learned:
-    """Train a fair classifier on columns of a table; with the trade-off where a report is to show it."""
+    """Train a fair classifier on columns of a table; with the trade-off if a report shows it."""
     check_unstratified(options.criterion.strata, "--features", "train in Python, with FairClassifier on a frame")
     used = [name for name in (columns.label, *columns.sensitive, columns.weight) if name is not None]
     source = tables.open_table(file)
@@ -114,14 +114,14 @@ def _model(features: Features, seed: Seed) -> Any:
 
 
 def saver(output: Path | None) -> Callable[[Learned], str]:
-    """Return a function that saves a classifier and says so; raise before any training where it could not."""
+    """Return a function that saves a classifier and reports it; raise before training if saving is impossible."""
     if output is None:
-        raise InputError("Say where the classifier goes, with --output fair.skops (or rule.json for the rule alone).")
+        raise InputError("Name a file for the classifier, as in --output fair.skops (or rule.json for the rule alone).")
     if output.suffix.lower() == ".json":
 
         def save_rule(learned: Learned) -> str:
             write_text(output, learned.rule.to_json())
-            return f"The rule is in {output}; the models are not saved (a .skops file holds both)."
+            return f"The rule is in {output}; the models are not saved (a .skops file contains both)."
 
         return save_rule
     if output.suffix.lower() != ".skops":
@@ -130,6 +130,6 @@ def saver(output: Path | None) -> Callable[[Learned], str]:
 
     def save_all(learned: Learned) -> str:
         io.save(learned.fair, output)
-        return f"The classifier is in {output}. It holds the labels and groups it was learnt from: treat it as data."
+        return f"The classifier is in {output}. It contains labels and groups of its rows: treat it as personal data."
 
     return save_all

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclasses.dataclass(kw_only=True)
 class StreamColumns:
-    """Where the decisions, labels and groups are."""
+    """The columns of decisions, labels and groups."""
 
     sensitive: list[str] = dataclasses.field(default_factory=list)
-    "A column of groups; several times for several attributes. By default those that the rule's criterion compares."
+    "A column of groups; repeat for several attributes. By default those that the rule's criterion compares."
 
     label: str | None = None
-    "The column of labels, empty where the label has not arrived."
+    "The column of labels, empty if the label has not arrived yet."
 
     id: str | None = None
-    "The column that identifies rows. A row without a label then waits until its identifier comes with one."
+    "The column that identifies rows. A row without a label then waits until its identifier occurs with one."
 
     decision: str | None = None
-    "The column of decisions, instead of deciding by the rule."
+    "The column of decisions, instead of those of the rule."
 
     score: str | None = None
     "The column with the probability of the positive label, if it is not the one the rule was fitted on."
@@ -57,33 +57,33 @@ def watch(
     window: int = 10_000,
     report: Path | None = None,
 ) -> int:
-    """Count the rows of a table into a watch, and say whether the criterion still holds.
+    """Add the rows of a table to a watch, and report whether the criterion still holds.
 
     evenhand watch rule.json monday.parquet --state watch.json --label y --id id
 
-    The state file is made by the first call, and every further call goes on from it: give each row to one call only.
-    However often one looks, what is said is wrong with probability at most 1 - confidence.
+    The first call creates the state file, and every further call continues from it: pass each row only once.
+    However often you call it, all results together are wrong with probability at most 1 - confidence.
 
-    Exit code 0: the criterion holds. 1: it is violated. 3: the rows so far do not decide it.
+    Exit code 0: the criterion holds. 1: it is violated. 3: undecided with the rows so far.
 
     Parameters
     ----------
     rule
-        The JSON file that `fit` wrote. It decides the rows, and says which criterion and tolerance to watch.
+        The JSON file that `fit` wrote. It decides the rows, and contains the criterion and tolerance to monitor.
     file
         New rows: a .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or -.
     state
         The JSON file that keeps the counts between calls.
     criterion
-        What to watch, as in `audit`, if it is not the rule's criterion.
+        The criterion, as in `audit`, if it is not that of the rule.
     tolerance
-        The largest gap that is allowed, if it is not the rule's tolerance.
+        The largest allowed gap, if it is not the rule's tolerance.
     confidence
-        The probability that everything that is ever said is true.
+        The probability that all results over time are correct.
     window
-        How many of the last rows are watched apart from all rows, so that a change shows sooner.
+        The number of last rows that are also watched separately, so that a change shows sooner.
     report
-        Write an HTML page that draws the sequences over time.
+        Write an HTML page with charts of the gaps over time.
     """
     import evenhand as eh
     from evenhand.auditing.watch_text import headline
@@ -95,14 +95,14 @@ def watch(
     inputs = {"the rule that is read": rule, "the table that is read": file}
     out.check_outputs({"--state": state, "--report": report}, inputs)
     if rule.suffix.lower() == ".skops":
-        raise InputError("watch takes the JSON file of a rule: decide with apply first, then watch with --decision.")
+        raise InputError("watch needs the JSON file of a rule: decide with apply first, then watch with --decision.")
     learned = eh.Rule.from_json(out.read_text(rule))
     columns = columns or StreamColumns()
     sensitive = columns.sensitive or _attributes_of(learned)
     watched = combine(criterion, sensitive) or learned.criterion
     allowed = learned.tolerance if tolerance is None else tolerance
     if watched is None or allowed is None:
-        raise InputError("The rule does not say what it was learnt for: add --criterion and --tolerance.")
+        raise InputError("The rule has no criterion or tolerance: add --criterion and --tolerance.")
     fresh = eh.Watch(
         watched,
         allowed,
@@ -126,7 +126,7 @@ def watch(
 
 
 def _attributes_of(rule: Rule) -> list[str]:
-    """Return the columns whose groups a rule knows; those that are crossed one by one."""
+    """Return the columns whose groups a rule has; crossed attributes as single columns."""
     from evenhand.rules.events import Stratified
 
     bases = [key for key in rule.groups if not isinstance(key, Stratified)]
@@ -135,7 +135,7 @@ def _attributes_of(rule: Rule) -> list[str]:
 
 
 def _gone_on(path: Path, fresh: Watch) -> Watch:
-    """Return the watch of a state file, or the fresh one where there is none yet."""
+    """Return the watch of a state file, or a new one if there is none yet."""
     from evenhand.arguments import shown
     from evenhand.auditing.watch import Watch
     from evenhand.errors import InputError
@@ -147,14 +147,14 @@ def _gone_on(path: Path, fresh: Watch) -> Watch:
         before, now = getattr(found, name), getattr(fresh, name)
         if before != now:
             raise InputError(
-                f"--state {path} was begun with {name} {shown(before)}, and now it is {shown(now)}: give --state"
-                " another name to begin anew."
+                f"--state {path} was created with {name} {shown(before)}, but now it is {shown(now)}: give --state"
+                " another name to start a new watch."
             )
     return found
 
 
 def _batches(rule: Rule, file: Path, columns: StreamColumns, sensitive: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table as Watch.update takes them."""
+    """Yield the rows of a table in the form for Watch.update."""
     import pyarrow as pa
 
     from evenhand import tables

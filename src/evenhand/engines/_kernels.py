@@ -49,7 +49,7 @@ class Bins(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _count_one_word(words, mask, start, limit, table, used):
-    """Do what :func:`count_words` does for rows without weights whose scores fit in one word: nearly all data."""
+    """Do the same as :func:`count_words` for rows without weights whose scores fit in one word: nearly all data."""
     last = len(table) - 1
     for i in range(start, len(words)):
         key = words[i, 0] & mask
@@ -71,9 +71,9 @@ def _count_one_word(words, mask, start, limit, table, used):
 def count_words(words, masks, payload, rows, start, limit, table, sums, used):
     """Add rows to a hash table of (words & masks); return where it stopped and how many cells there are.
 
-    A slot of ``table`` (slots, 1 + W) is the number of rows, 0 where it is free, and the masked words; ``sums``
-    (slots, V) has what ``payload`` (n, V) adds up to. An empty ``rows`` stands for ones. The loop stops before the
-    row that would make more than ``limit`` cells.
+    A slot of ``table`` (slots, 1 + W) is the number of rows, 0 if it is free, and the masked words; ``sums`` (slots, V)
+    has the sums of ``payload`` (n, V). An empty ``rows`` stands for ones. The loop stops before the row that would make
+    more than ``limit`` cells.
     """
     width = words.shape[1]
     columns = payload.shape[1]
@@ -87,7 +87,7 @@ def count_words(words, masks, payload, rows, start, limit, table, sums, used):
         for j in range(width):
             key[j] = words[i, j] & masks[j]
             mixed = (mixed ^ np.uint64(key[j])) * _MIX
-            # A product's low bits know nothing of the factors' high bits: fold them back.
+            # A product's low bits do not depend on the factors' high bits: fold them back.
             mixed ^= mixed >> _HALF
         slot = np.int64((mixed * _MIX) >> _HALF) & last
         while table[slot, 0] != 0:
@@ -113,7 +113,7 @@ def count_words(words, masks, payload, rows, start, limit, table, sums, used):
 
 @njit(cache=True, nogil=True)
 def add_dense(words, weights, counts):
-    """Add one, or its weight where there are weights, to the place that each word names."""
+    """Add one, or its weight if there are weights, at the index of each word."""
     if len(weights) == 0:
         for i in range(len(words)):
             counts[words[i]] += 1
@@ -268,7 +268,7 @@ def most_in_box(above, prices, edges, units, box, fuzz, ordered, scales, most):
             low *= box[4] if low > 0.0 else box[5]
         if high != 0.0:
             high *= box[5] if high > 0.0 else box[4]
-        # The margins make up for the rounding of a product.
+        # The margins compensate for the rounding of a product.
         low, high = low - MARGIN * abs(low), high + MARGIN * abs(high)
         first, last = distance_bin(low, scales), distance_bin(high, scales)
         step = 1 + (last - first) // MOST_STEPS if ordered else last - first + 1

@@ -1,4 +1,4 @@
-"""What a table was counted to: it adds to others, learns rules, and is saved and read."""
+"""The counts of a table: they can be added, learnt from, saved and loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from evenhand.search import Search
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Aggregate(CountedCells):
-    """How many rows, of what weight, share each quantised score, label and group.
+    """The number and weight of the rows that share each quantised score, label and group.
 
     One is made by ``aggregate`` of :mod:`evenhand.engines.duckdb`, :mod:`~evenhand.engines.spark` or
     :mod:`~evenhand.engines.arrow`, or read by :meth:`load`. ``schema``, ``level``, ``words``, ``weight`` and ``rows``
@@ -61,9 +61,9 @@ class Aggregate(CountedCells):
         """Learn the most accurate rule that meets a criterion on the cells' midpoints.
 
         ``rule.solution_`` has the utility and the constraints' values on the midpoints. Its status is "found" and its
-        upper bound infinite, since a rule of the rows themselves can be better than every rule of the midpoints.
-        ``rule.learned_from["quantisation"]`` says by how much the utility and each constraint can differ on the rows,
-        and how far from the best rule of the midpoints this one can be (``gap_on_cells``).
+        upper bound infinite, because a rule of the rows themselves can be better than every rule of the midpoints.
+        ``rule.learned_from["quantisation"]`` has bounds on how much the utility and each constraint can differ on the
+        rows, and on the distance from the best rule of the midpoints (``gap_on_cells``).
 
         Parameters
         ----------
@@ -89,10 +89,10 @@ class Aggregate(CountedCells):
         return error_bound(self, rule, evidence=evidence)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the aggregate as a Parquet file that any tool can look into; it appears whole or not at all."""
+        """Write the aggregate as a Parquet file that any tool can read; the file is complete or absent."""
         save(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Aggregate:
-        """Read what :meth:`save` wrote. Everything is checked, nothing is executed."""
+        """Read an aggregate that :meth:`save` wrote. Every field is checked, and nothing is executed."""
         return Aggregate(*load(path))

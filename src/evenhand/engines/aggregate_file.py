@@ -1,4 +1,4 @@
-"""Aggregates as Parquet files: readable by any tool, checked in full when read."""
+"""Aggregates as Parquet files: readable by any tool, and fully checked when read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_COLUMNS = 1000
 
 
 def _columns(schema: Schema) -> dict[str, str]:
-    """Return the file's column for each packed field: names for people, in the order of the fields."""
+    """Return the file's column for each packed field: readable names, in the order of the fields."""
     names = {"flaw": "deviation_class", "label": "label", "s0": "p_y"}
     names |= {f"a{place}": f"group of {name}" for place, (name, _) in enumerate(schema.observed)}
     shown = display_names(entry.attribute for entry in schema.scored)
@@ -89,9 +89,9 @@ def load(path: str | os.PathLike[str]) -> Parts:
             names = [*_columns(schema).values(), "weight", "rows"]
             kinds = [*[pa.int32()] * (len(names) - 2), pa.float64(), pa.int64()]
             if file.metadata.num_rows > MOST_CELLS or file.schema_arrow.names != names:
-                raise AggregateFormatError("its columns are not those that its header speaks of, or are too long")
+                raise AggregateFormatError("its columns do not match its header, or are too long")
             if file.schema_arrow.types != kinds:
-                raise AggregateFormatError("its columns are not of the right kinds")
+                raise AggregateFormatError("its columns do not have the right types")
             table = file.read()
         table.validate(full=True)
         return _build(schema, level, table)
@@ -116,7 +116,7 @@ def _header(text: bytes | None) -> Mapping[str, Any]:
         raise AggregateFormatError(f"its version is {version!r}, not a whole number")
     if version > VERSION:
         raise AggregateFormatError(
-            f"it has version {version}, and this evenhand reads up to {VERSION}: update evenhand"
+            f"it has version {version}, but this evenhand reads versions up to {VERSION}: update evenhand"
         )
     return header
 
@@ -141,7 +141,7 @@ def _schema(header: Mapping[str, Any]) -> tuple[Schema, int]:
         raise AggregateFormatError("it has too many columns")
     known = {entry.attribute: entry.groups for entry in scored}
     if any(known.get(name, groups) != groups for name, groups in observed):
-        raise AggregateFormatError("it contradicts itself about the groups of an attribute")
+        raise AggregateFormatError("it is inconsistent about the groups of an attribute")
     return Schema(labelled, classes, scored, observed), level
 
 
@@ -153,7 +153,7 @@ def _build(schema: Schema, level: int, table: Any) -> Parts:
     for field, name in _columns(schema).items():
         column = table.column(name)
         if column.null_count:
-            raise AggregateFormatError(f"the column {name!r} has empty places")
+            raise AggregateFormatError(f"the column {name!r} has empty values")
         values = column.to_numpy().astype(np.int64)
         if n and not (values.min() >= 0 and values.max() <= limits.get(field, 1 << FINEST)):
             raise AggregateFormatError(f"the column {name!r} has a value out of its range")
@@ -163,13 +163,13 @@ def _build(schema: Schema, level: int, table: Any) -> Parts:
     if table.column("weight").null_count or table.column("rows").null_count:
         raise AggregateFormatError("a weight or a count is empty")
     if not (np.isfinite(weight) & (weight >= 0.0)).all() or not ((rows >= 1) & (rows < 1 << 53)).all():
-        raise AggregateFormatError("a weight or a count is not one")
+        raise AggregateFormatError("a weight or a count is invalid")
     if ((schema.unpack(words, "label") == NO_LABEL) == schema.labelled).any():
-        raise AggregateFormatError("its labels are not what its header says")
+        raise AggregateFormatError("its labels do not match its header")
     if (words & ~schema.masks(level)).any():
         raise AggregateFormatError("its scores are finer than its level")
     if len(np.unique(words, axis=0)) != n:
-        raise AggregateFormatError("a cell is there twice")
+        raise AggregateFormatError("a cell occurs twice")
     return schema, level, words, weight, rows
 
 
@@ -205,7 +205,7 @@ def _encode_attribute(attribute: AttributeKey) -> Any:
 
 
 def _attribute(value: Any) -> AttributeKey:
-    """Return an attribute: text, or since version 2 an object that says what is crossed."""
+    """Return an attribute: text, or since version 2 an object with the parts of a crossed one."""
     if isinstance(value, Mapping) and set(value) == {"crossed"} and isinstance(value["crossed"], list):
         return Intersection(*map(_text, value["crossed"]))
     return _text(value)

@@ -1,4 +1,4 @@
-"""Learning from and applying to Arrow record batches, from wherever they come."""
+"""Learns from and applies rules to Arrow record batches from any source."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def learn_rule(
     ----------
     data : Table, Dataset, Scanner, Polars LazyFrame, RecordBatchReader, iterable of RecordBatch, or a function
         A function returns one of the others. A LazyFrame is collected in batches, each time it is read. A reader, an
-        iterator or a scanner of one can be read once: where it is larger than ``max_in_memory``, the rule is learnt
-        from counts alone, the numbers of its ``solution_`` are about quantised scores, and the status is "found".
+        iterator or a scanner of one can be read only once: if it is larger than ``max_in_memory``, the rule is learnt
+        from counts alone, the numbers of its ``solution_`` refer to quantised scores, and the status is "found".
         Anything else is read as often as needed.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns.
@@ -144,7 +144,7 @@ class _Batches:
         if first is None:
             schema = getattr(data, "projected_schema", getattr(data, "schema", None))
             if not isinstance(schema, pa.Schema):
-                raise InputError("There are no record batches: there is nothing to read.")
+                raise InputError("data has no record batches.")
             self.schema = schema
         elif isinstance(first, pa.RecordBatch):
             self.schema = first.schema
@@ -158,7 +158,7 @@ class _Batches:
         return names
 
     def batches(self) -> Iterator[Any]:
-        """Give all batches, in pieces of at most BATCH_ROWS rows."""
+        """Yield all batches, in pieces of at most BATCH_ROWS rows."""
         given: Iterable[Any] = self._open() if self.again else itertools.chain(self._waiting, self._iterator)
         for batch in given:
             if not _fits(batch, self.schema):
@@ -167,7 +167,7 @@ class _Batches:
                 yield batch.slice(start, BATCH_ROWS)
 
     def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Return the distinct combinations of values; of what can be read once, those at its beginning."""
+        """Return the distinct combinations of values; of a one-time source, those at its beginning."""
         found: dict[Any, None] = {}
         if self.again:
             for batch in self.batches():
@@ -192,7 +192,7 @@ class _Batches:
             shared.count_frame(tally.keep(_frame(batch, columns)), tally, weighted, counter)
 
     def size(self, columns: Columns, most: int) -> int:
-        """Return the number of rows, or some number above ``most``; what can be read once is kept up to there."""
+        """Return the number of rows, or some number above ``most``; a one-time source is buffered up to there."""
         found = 0
         if self.again:
             for batch in self.batches():
@@ -200,7 +200,7 @@ class _Batches:
                 if found > most:
                     break
             return found
-        # Only the columns that are used are kept.
+        # Only the used columns are kept.
         narrow = [self.schema.get_field_index(name) for name in columns.needed]
         whole, self.schema = self.schema, _pyarrow().schema([self.schema.field(place) for place in narrow])
         given = (b.select(narrow) if _fits(b, whole) else b for b in itertools.chain(self._waiting, self._iterator))
@@ -211,7 +211,7 @@ class _Batches:
         return found
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
-        """Return the rows of a choice; None where more than ``most`` are different."""
+        """Return the selected rows; None if more than ``most`` are different."""
         gatherer = Gatherer(columns, most)
         for batch in self.batches():
             frame = _frame(batch, columns)
@@ -220,7 +220,7 @@ class _Batches:
         return gatherer.result()
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
-        """Return a row that is not made of probabilities, in words."""
+        """Return a text on a row with invalid probabilities."""
         if not self.again:
             return "they cannot be read again to show one"
         start = 0
@@ -236,7 +236,7 @@ class _Batches:
 
 
 def _fits(batch: Any, schema: Any) -> bool:
-    """Tell whether a batch has the columns of the first: whether they may be empty need not be said alike."""
+    """Return whether a batch has the columns of the first; nullability may differ."""
     if batch.schema.equals(schema):
         return True
     required = [place for place, field in enumerate(schema) if not field.nullable]
@@ -245,7 +245,7 @@ def _fits(batch: Any, schema: Any) -> bool:
 
 
 def _opener(data: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
-    """Return whether some data can be read again, and a function that gives its batches."""
+    """Return whether some data can be read again, and a function that yields its batches."""
     pa = _pyarrow()
     if callable(data):
         return True, lambda: _opener(data())[1]()
@@ -265,11 +265,11 @@ def _opener(data: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
         return True, lambda: pa.RecordBatchReader.from_stream(data)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return True, lambda: data
-    raise InputError(f"data must be Arrow record batches, or something that gives them; got {shown(data)}.")
+    raise InputError(f"data must be Arrow record batches, or an object that yields them; got {shown(data)}.")
 
 
 def _scanned(scanner: Any) -> tuple[bool, Callable[[], Iterable[Any]]]:
-    """Return whether a scanner can be read again, which one of an iterator cannot, and what gives its batches."""
+    """Return whether a scanner can be read again, and a function that yields its batches."""
     pa = _pyarrow()
     opened = scanner.to_batches()
     first = list(itertools.islice(opened, 1))
@@ -285,9 +285,11 @@ def _is_lazy_frame(data: Any) -> bool:
 
 
 def _collected(frame: Any) -> Iterator[Any]:
-    """Give a Polars LazyFrame batch by batch, as it is computed."""
+    """Yield a Polars LazyFrame batch by batch, as it is computed."""
     if not hasattr(frame, "collect_batches"):
-        raise InputError("This version of Polars computes a LazyFrame whole: collect() it, or install a newer Polars.")
+        raise InputError(
+            "This version of Polars cannot compute a LazyFrame in batches: collect() it, or install a newer Polars."
+        )
     empty = True
     for part in frame.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
         for batch in part.to_arrow().to_batches():
@@ -323,12 +325,12 @@ def _frame(batch: Any, columns: Columns) -> dict[str, NDArray[Any]]:
 
 
 def _numbers(batch: Any, column: str) -> FloatArray:
-    """Return a column of numbers, NaN where there is none."""
+    """Return a column of numbers, with NaN for missing values."""
     pa = _pyarrow()
     array = batch.column(column)
     kind = array.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise InputError(f"The column {column!r} must hold numbers; it holds {kind} values.")
+        raise InputError(f"The column {column!r} must contain numbers; it contains {kind} values.")
     numbers: FloatArray = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
 
@@ -346,10 +348,10 @@ def _codes(batch: Any, column: str, codes: dict[Any, int], other: int) -> NDArra
 
 
 def _plain(batch: Any, column: str) -> Any:
-    """Return a column of labels or groups, or say that it can be none."""
+    """Return a column of labels or groups, or raise if it cannot be one."""
     array = batch.column(column)
     if _pyarrow().types.is_nested(array.type):
-        raise InputError(f"The column {column!r} must hold text, numbers or booleans; it holds {array.type} values.")
+        raise InputError(f"The column {column!r} must contain text, numbers or booleans; it has {array.type} values.")
     return array
 
 

@@ -4,15 +4,15 @@ Sites that may not share rows can share these counts: aggregates add, save and l
 
 What quantisation costs
 -----------------------
-Scores are known up to the cell they are in, of width 2^-level; a cell's midpoint stands for all of its rows. (The
-mean of a cell's scores would be nearer, but it differs between the labels of one cell, and a search can read the
-labels off that.) For a given rule, the fair margin of a row differs from that of its midpoint by at most
+Scores are known up to the cell they are in, of width 2^-level; a cell's midpoint represents all of its rows. (The mean
+of a cell's scores would be closer, but it differs between the labels of one cell, so a search could read the labels
+from it.) For a given rule, the fair margin of a row differs from that of its midpoint by at most
 
     shift = slope r_y + sum_attributes ( sum_j |c_j - c_last| r + |c_last| d )
 
 with r_y and r the cell's radii, c the rule's coefficients of the probability columns, the last of which is what the
 others leave of 1, and d twice the most that the row's probabilities may miss 1 by. Only rows in cells with
-|fair margin at the midpoint| <= shift can be decided otherwise than their midpoint. Their weight bounds the error of
+|fair margin at the midpoint| <= shift can be decided differently from their midpoint. Their weight bounds the error of
 the rule's accuracy, and their share of an event that of the event's rate: :meth:`Aggregate.error_bound`.
 """
 
@@ -43,7 +43,7 @@ class CountedCells:
     Parameters
     ----------
     schema : Schema
-        What the cells speak of.
+        The columns of the cells.
     level : int
         Scores are quantised in steps of 2^-level.
     words : array of shape (cells, words)
@@ -119,10 +119,12 @@ class CountedCells:
         return float(2.0**-self.level)
 
     def coarsen(self, level: int) -> Self:
-        """Return the aggregate that the same rows have at a coarser level: exactly, since levels are nested."""
+        """Return the aggregate of the same rows at a coarser level, exactly, because levels are nested."""
         check_level(level, 16)
         if level > self.level:
-            raise InputError(f"This aggregate has level {self.level}: what is finer, {level}, is not known any more.")
+            raise InputError(
+                f"This aggregate has level {self.level}, so level {level} is not available: count the rows again."
+            )
         if level == self.level:
             return self
         return self._merged(self.schema, level, self.words & self.schema.masks(level), self.weight, self.rows)
@@ -164,7 +166,7 @@ class CountedCells:
 
     @classmethod
     def _merged(cls, schema: Schema, level: int, words: Words, weight: FloatArray, rows: Words) -> Self:
-        """Return the cells in which equal ones are one."""
+        """Return the cells with equal ones merged."""
         order = np.lexsort(words.T[::-1])
         words = words[order]
         first = np.flatnonzero(np.concatenate([[True], (words[1:] != words[:-1]).any(axis=1)])) if len(words) else order
@@ -211,12 +213,12 @@ class CountedCells:
 
     @cached_property
     def positive(self) -> NDArray[np.bool_] | None:
-        """Whether a cell's rows have the positive label; None where rows have no labels."""
+        """Whether a cell's rows have the positive label; None if rows have no labels."""
         return self.schema.unpack(self.words, "label") == POSITIVE if self.schema.labelled else None
 
     @cached_property
     def codes(self) -> dict[str, NDArray[np.int64]]:
-        """The index of each cell's group, by attribute; -1 where it is not known."""
+        """The index of each cell's group, by attribute; -1 if it is not known."""
         return {
             name: self.schema.unpack(self.words, f"a{place}") - 1
             for place, (name, _) in enumerate(self.schema.observed)
@@ -236,14 +238,14 @@ class CountedCells:
 
 
 def _common_schema(first: Schema, second: Schema) -> Schema:
-    """Return the schema that has what either has seen, or raise where they speak of different things."""
+    """Return the schema with the groups of both, or raise if they do not match."""
     if first == second:
         return first
     classes = _common_classes(first.classes, second.classes)
     names = ([name for name, _ in schema.observed] for schema in (first, second))
     if classes is None or (first.labelled, first.scored, next(names)) != (second.labelled, second.scored, next(names)):
         raise InputError(
-            "These aggregates do not add: they speak of different labels, attributes or columns of probabilities"
+            "These aggregates cannot be added: they have different labels, attributes or columns of probabilities"
             f" ({_described(first)}; {_described(second)})."
         )
     scored = {entry.attribute for entry in first.scored}

@@ -20,13 +20,13 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 def check_level(level: int, max_cells: int) -> None:
-    """Raise :class:`InputError` where a level or a limit of cells is not one."""
+    """Raise :class:`InputError` if a level or a limit of cells is invalid."""
     check_whole(level, "level", at_least=COARSEST, at_most=FINEST)
     check_whole(max_cells, "max_cells", at_least=16)
 
 
 class Masked(Protocol):
-    """What a counter has to know of the words: how many there are, and what is kept of each at a level."""
+    """What a counter needs to know about the words: how many there are, and which bits are kept at a level."""
 
     @property
     def width(self) -> int:
@@ -34,7 +34,7 @@ class Masked(Protocol):
         ...
 
     def masks(self, level: int) -> Words:
-        """Return what is kept of each word at a level."""
+        """Return the bits of each word that are kept at a level."""
         ...
 
 
@@ -44,7 +44,7 @@ def counter_of(tally: Tally, weighted: bool, level: int, max_cells: int) -> Coun
 
 
 class DenseCounter:
-    """The weights of words that are places in an array: as fast as can be where most of them occur."""
+    """The weights of words that are array indices: the fastest form if most of them occur."""
 
     level = FINEST
 
@@ -58,7 +58,7 @@ class DenseCounter:
 
 
 class Counter:
-    """A table of words with their counts and sums; it coarsens itself where it would have too many cells."""
+    """A table of words with their counts and sums; it coarsens itself if it would have too many cells."""
 
     def __init__(self, tally: Masked, columns: int, *, level: int = FINEST, max_cells: int = MAX_CELLS) -> None:
         check_level(level, max_cells)
@@ -72,7 +72,7 @@ class Counter:
         self._used = 0
 
     def add(self, words: Words, payload: FloatArray, rows: Words = _NO_ROWS) -> None:
-        """Count some rows: their words (n, W), what is to be summed (n, V), and how many rows each stands for."""
+        """Count some rows: their words (n, W), the values to sum (n, V), and how many rows each stands for."""
         words, payload = np.ascontiguousarray(words), np.ascontiguousarray(payload)
         done = 0
         while done < len(words):
@@ -84,7 +84,7 @@ class Counter:
             if done < len(words):
                 self._make_room()
         if len(self._table) > max(_SMALLEST_TABLE, 8 * self._used):
-            # A table that fits its cells stays in the processor's cache.
+            # A table of this size stays in the processor's cache.
             self._rebuild(max(_SMALLEST_TABLE, 1 << (2 * self._used).bit_length()))
 
     def _make_room(self) -> None:

@@ -1,4 +1,4 @@
-"""Batches of rows decided by a rule, wherever their probabilities come from."""
+"""Decides batches of rows with a rule, for probabilities from any source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Probabilities = tuple[FloatArray, dict[AttributeKey, FloatArray]]
 class GroupColumns:
     """The columns of one attribute's probabilities: p(A | x) group by group, or p(Y, A | x) label by label.
 
-    At most one column is None: it is what the others leave of 1.
+    At most one column is None: it is 1 minus the sum of the others.
     """
 
     joint: bool
@@ -59,7 +59,7 @@ class GroupColumns:
 
 @dataclass(frozen=True)
 class NamedColumns:
-    """The columns of a table that hold the probabilities a rule needs."""
+    """The columns of a table with the probabilities that a rule needs."""
 
     score: str
     groups: dict[AttributeKey, GroupColumns]
@@ -85,7 +85,7 @@ class NamedColumns:
         return list(dict.fromkeys([self.score, *(name for entry in self.groups.values() for name in entry.named())]))
 
     def probabilities(self, batch: Any) -> Probabilities:
-        """Return the probabilities that a batch holds; within strata, those of each stratum too."""
+        """Return the probabilities of a batch; with strata, also those of each stratum."""
         read = {name: numbers_of(batch, name) for name in self.numbers()}
         p_y, p_group = read[self.score], {name: entry.stack(read, name) for name, entry in self.groups.items()}
         if not self.rule.strata:
@@ -94,7 +94,7 @@ class NamedColumns:
         return p_y, cast(dict[AttributeKey, FloatArray], with_strata(self.rule, p_y, p_group, strata))
 
     def _stratum(self, batch: Any, column: str) -> Any:
-        """Return each row's stratum; a text that is a number of the rule's is that number."""
+        """Return each row's stratum; a text that spells one of the rule's numbers is that number."""
         import pyarrow as pa
 
         values = values_of(pa.table({column: batch.column(column)}), column)
@@ -113,15 +113,15 @@ class Decider:
     Attributes
     ----------
     rule : Rule or Mixture
-        What decides.
+        The rule.
     probabilities : callable
         Returns p_y and p_group of a batch.
     prefix : str
-        Stands before the names of the new columns.
+        The prefix of the names of the new columns.
     keep : bool
         Whether the batch's own columns are kept.
     key : str or None
-        The column of keys by which a mixture draws lots; None draws by the scores.
+        The column of keys for a mixture's random draws; with None they depend on the scores.
     """
 
     rule: Rule | Mixture
@@ -131,7 +131,7 @@ class Decider:
     key: str | None = None
 
     def schema(self, own: Any) -> Any:
-        """Return the Arrow schema of what is decided, given that of the batches."""
+        """Return the Arrow schema of the decided table, given that of the batches."""
         import pyarrow as pa
 
         names = new_names(self.rule, self.prefix, own.names if self.keep else ())
@@ -159,7 +159,7 @@ class Decider:
     def _decided(
         self, batch: Any, p_y: FloatArray, p_group: dict[AttributeKey, FloatArray]
     ) -> tuple[NDArray[np.bool_], list[FloatArray]]:
-        """Return which rows are decided positively, and the numbers that say why."""
+        """Return a mask of the positive decisions, and the numbers behind them."""
         import pyarrow as pa
 
         if not isinstance(self.rule, Mixture):
@@ -177,7 +177,7 @@ class Decider:
             start += batch.num_rows
 
     def _labels(self) -> Any:
-        """Return the two labels as an Arrow array; as text where they are of different kinds."""
+        """Return the two labels as an Arrow array; as text if they have different types."""
         import pyarrow as pa
 
         classes = list(self.rule.classes)

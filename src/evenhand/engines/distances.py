@@ -1,4 +1,4 @@
-"""Rows by how far from a centre they turn: what is constant inside a square of z, and which rows are not.
+"""Rows by their distance from a centre: which are constant inside a square of z, and which are not.
 
 In units of typical contrasts, with the size of a row's contrasts being the sum of all of them, the rows that are open
 in a cube around a centre are those whose distance |m - z . g| / size is below the cube's radius. In the plane the
@@ -37,16 +37,16 @@ UNSURE_TO = 2.0**-12
 
 @dataclass(frozen=True)
 class Grid:
-    """How lines are told apart: so many directions, and bins of distance that are fine near the centre.
+    """How lines are distinguished: a number of directions, and bins of distance that are fine near the centre.
 
-    ``never`` and ``delicate`` are the places of rows without a line, and of rows whose line hangs on rounding.
+    ``never`` and ``delicate`` are the places of rows without a line, and of rows whose line depends on rounding.
     """
 
     directions: int
 
     @classmethod
     def of(cls, n_rows: int) -> Grid:
-        """Return the grid for some rows: many directions cost noise, as each has its own threshold; few cost fuzz."""
+        """Return the grid for some rows: many directions add noise, as each has its own threshold; few add fuzz."""
         wanted = 2 ** round(np.log2(np.sqrt(n_rows) / 2.0))
         return cls(int(np.clip(wanted, FEWEST_DIRECTIONS, MOST_DIRECTIONS)))
 
@@ -62,7 +62,7 @@ class Grid:
 
     @property
     def delicate(self) -> int:
-        """The place of rows whose line hangs on rounding."""
+        """The place of rows whose line depends on rounding."""
         return self.places + 2
 
     @property
@@ -210,7 +210,7 @@ class InSquare:
     loose: bool = True
 
     def where(self, dialect: str) -> str:
-        """Return the SQL condition; a quick one that leaves a little more, where :meth:`keep` looks at it again."""
+        """Return the SQL condition, or a quick one that leaves a few more, which :meth:`keep` removes."""
         place = self.tally.place(dialect)
         if dialect == "duckdb":
             return f"{self.tally.nearness(dialect)} <= {1.001 * float(EDGES[HALF + self.bins])!r}"

@@ -1,7 +1,7 @@
 """Learning and applying in DuckDB: out of core on one machine.
 
-DuckDB reads the table; its rows stream from it in batches and are counted, and those that a search needs as they are
-are brought back. What is learnt by which passes is in :func:`learn_rule`.
+DuckDB reads the table; its rows are streamed in batches and counted, and the rows that a search needs unrounded are
+fetched. :func:`learn_rule` describes the passes.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def learn_rule(
     Parameters
     ----------
     data : path, folder, glob, list of paths, DuckDBPyRelation, or a frame
-        Parquet or CSV files, a folder of Parquet files, or anything DuckDB can query; a table of pyarrow, pandas or
-        Polars is read where it is.
+        Parquet or CSV files, a folder of Parquet files, or anything DuckDB can query; tables of pyarrow, pandas and
+        Polars are read in place.
     criterion, tolerance
         As in :func:`evenhand.learn_rule`.
     y : str or None, default=None
@@ -69,41 +69,42 @@ def learn_rule(
     sensitive_features : str, list of str or dict, default=None
         The columns of groups; a dict names the attributes.
     p_y : str
-        The column of P(Y = positive | x). Scores must be in [0, 1]: rounding over the edge is not put right here.
+        The column of P(Y = positive | x). Scores must be in [0, 1]; rounding errors are not clipped here.
     p_group : dict, or dict of dicts by attribute
         The column of each group for P(A = g | x), or of each pair (label, group) for P(Y = y, A = g | x). One may
-        be ``None``: it is what the others leave of 1. A crossed attribute's key is its
+        be ``None``: it is 1 minus the sum of the others. A crossed attribute's key is its
         :class:`~evenhand.Intersection`, and its groups are tuples.
     sample_weight : str or None, default=None
         The column of weights.
     pos_label : label, default=1
         The positive label.
     memory_limit : str or None, default=None
-        What DuckDB may use, such as "2GB"; a relation's own connection decides for itself.
+        DuckDB's memory limit, such as "2GB"; a relation's own connection keeps its limit.
     **options
         ``search``, ``evidence``, ``safety``, ``costs``, ``priors``, ``missing``, ``random_state`` as in
-        :func:`evenhand.learn_rule`; ``max_in_memory`` (16,000,000: how many values, rows times columns used, may be in
-        memory at a time); for cells, ``level`` (12: scores are counted in steps of 2^-12 at the finest) and
-        ``max_cells`` (200,000: coarser steps are taken, with a warning, where there would be more cells).
+        :func:`evenhand.learn_rule`; ``max_in_memory`` (16,000,000: the number of values, rows times used columns, in
+        memory at a time); for cells, ``level`` (12: the finest steps of scores are 2^-12) and
+        ``max_cells`` (200,000: with more cells, coarser steps are used, with a warning).
 
     Returns
     -------
     Rule
         ``rule.solution_`` has the utility and the constraints' values counted on the rows themselves, and
-        ``rule.learned_from["reading"]`` the passes over the table and the rows that were brought back.
+        ``rule.learned_from["reading"]`` the passes over the table and the number of fetched rows.
 
     Notes
     -----
-    A table within ``max_in_memory`` is read in, and the rule is that of :func:`evenhand.learn_rule`. Of a larger one no
-    more rows than that are brought back. With counted labels and the certified search, K being the number of contrasts,
+    A table within ``max_in_memory`` is read into memory, and the rule is that of :func:`evenhand.learn_rule`. Of a
+    larger table, at most that much is fetched. With counted labels and the certified search, where K is the number of
+    contrasts,
 
     - K = 1 is solved exactly, in three passes: the rule has the decisions of :func:`evenhand.learn_rule`;
-    - K = 2 is solved exactly, in four passes or some more: "optimal", or "gap" with what was not proven;
+    - K = 2 is solved exactly, in four passes or a few more: "optimal", or "gap" with the proven bound;
     - K > 2 is searched around a rule of a sample: "found", counted on all rows.
 
-    Otherwise, and where too many rows would have to be brought back, scores are counted in cells, the midpoints of the
-    cells are searched, and the rules found are counted on the rows: "found".
-    ``rule.learned_from["quantisation"]`` then has what the quantisation can have cost.
+    Otherwise, and if too many rows would have to be fetched, scores are counted in cells, the midpoints of the cells
+    are searched, and the rules found are counted on the rows: "found". ``rule.learned_from["quantisation"]`` then has a
+    bound on the cost of the quantisation.
 
     Examples
     --------
@@ -154,9 +155,9 @@ def apply(
 ) -> Any:
     """Return a relation with the columns decision, fair_margin, flipped and bias_score_1, ... added.
 
-    Nothing is computed until the relation is read: write it with ``.write_parquet(path)``, or query it. A row that is
-    not made of probabilities is an error then; so is one that rounding took over the edge of [0, 1], which
-    :meth:`evenhand.Rule.decide` sets to it: give ``least(greatest(p, 0), 1)``.
+    Nothing is computed until the relation is read: write it with ``.write_parquet(path)``, or query it. A row without
+    valid probabilities is an error then; so is one that is outside [0, 1] by rounding, which
+    :meth:`evenhand.Rule.decide` clips: use ``least(greatest(p, 0), 1)``.
 
     Parameters
     ----------
@@ -165,9 +166,9 @@ def apply(
     data, p_y, p_group, memory_limit
         As in :func:`learn_rule`. Columns that are not named are those that the rule was learnt on.
     key : str or None, default=None
-        The column of keys, whole numbers or text, by which a mixture draws lots. None draws by the scores.
+        The column of keys, whole numbers or text, for a mixture's random draws. With None they depend on the scores.
     prefix : str, default=""
-        Put before the names of the new columns.
+        The prefix of the names of the new columns.
     keep : bool, default=True
         Whether the table's own columns are kept.
     """
@@ -193,10 +194,10 @@ def apply(
 
 
 def write(relation: Any, path: Path, kind: str, *, called: Path | None = None) -> None:
-    """Write a relation to a file, as ``"parquet"`` or ``"csv"``, under no other name than its own.
+    """Write a relation to a file, as ``"parquet"`` or ``"csv"``, directly under its own name.
 
-    ``relation.write_parquet`` writes a file that is there already under another name first, which would be left where
-    the process ends before it does; ``called`` is the file's name in a message.
+    ``relation.write_parquet`` first writes an existing file under another name, which would remain if the process is
+    killed; ``called`` is the file's name in messages.
     """
     options = f"FORMAT {kind}, USE_TMP_FILE false" + (", HEADER true" if kind == "csv" else "")
     with plain_errors(writes=(path, called or path)):
@@ -221,9 +222,9 @@ class Table:
         with plain_errors():
             self.connection = duckdb.connect()
             self.connection.execute(f"SET preserve_insertion_order = {'true' if ordered else 'false'}")
-            # Room for some batches ahead, so that DuckDB goes on reading while the last batch is counted.
+            # Space for some batches ahead, so that DuckDB continues reading while the last batch is counted.
             self.connection.execute("SET streaming_buffer_size = '32MB'")
-            # Nothing is downloaded that was not asked for. Extensions that are installed are loaded.
+            # Nothing is downloaded without a request. Installed extensions are loaded.
             self.connection.execute("SET autoinstall_known_extensions = false")
             if memory_limit is not None:
                 self.connection.execute(f"SET memory_limit = {SPELLING.label(memory_limit)}")
@@ -250,7 +251,7 @@ class Table:
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
-        """What each column holds."""
+        """The type of each column."""
         types = zip(self.relation.columns, map(str, self.relation.types), strict=True)
         return {
             name: "number" if kind in _NUMBERS else _KINDS.get(kind, "text" if kind.startswith("ENUM") else kind)
@@ -287,7 +288,7 @@ class Table:
             return int(self.relation.project("1 AS one").limit(most + 1).aggregate("count(*)").fetchall()[0][0])
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
-        """Return the rows of a choice; None where more than ``most`` are different."""
+        """Return the selected rows; None if more than ``most`` are different."""
         gatherer = Gatherer(columns, most)
         condition = choice.where("duckdb")
         with plain_errors(), self._in_order(ordered):
@@ -302,7 +303,7 @@ class Table:
 
     @contextmanager
     def _in_order(self, ordered: bool) -> Iterator[None]:
-        """Read files in their order for a while; a relation's own connection decides for itself."""
+        """Read files in their order for a while; a relation's own connection keeps its setting."""
         if not ordered or self.connection is None:
             yield
             return
@@ -313,7 +314,7 @@ class Table:
             self.connection.execute("SET preserve_insertion_order = false")
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
-        """Return a row that is not made of probabilities, in words."""
+        """Return a text on a row with invalid probabilities."""
         with plain_errors():
             found = self._inner(columns).filter(f"({cells.sound}) IS NOT TRUE").limit(1)
             row = dict(zip(found.columns, found.fetchall()[0], strict=True))
@@ -331,7 +332,7 @@ def _paths(data: Any) -> list[str]:
 
 
 def _count_together(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
-    """Count rows that have few different words: DuckDB groups them."""
+    """Count rows that have few different words, grouped by DuckDB."""
     keys = [f"{text} AS k{j}" for j, text in enumerate(tally.sql("duckdb"))]
     names = ", ".join(f"k{j}" for j in range(tally.width))
     sums = ", sum(w)" if weighted else ""
@@ -344,7 +345,7 @@ def _count_together(rows: Any, tally: Tally, weighted: bool, counter: Counter | 
 
 
 def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> None:
-    """Count every row: DuckDB makes the words, with as little to hand over as can be."""
+    """Count every row with words made by DuckDB, with as little data to transfer as possible."""
     sums = (["w"] if weighted else []) + [f"w * {name}" if weighted else name for name in tally.payload]
     texts = [*tally.sql("duckdb"), *sums]
     rows = rows.project(", ".join(f"{text} AS c{k}" for k, text in enumerate(texts)))
@@ -356,7 +357,7 @@ def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> Non
 
 
 def _count_here(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
-    """Count rows whose words are made here: DuckDB is slow on what a condition leaves, and on long expressions."""
+    """Count rows whose words are made here, because DuckDB is slow after a condition, and on long expressions."""
     for batch in rows.to_arrow_reader(BATCH_ROWS):
         arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
         shared.count_frame(dict(zip(rows.columns, arrays, strict=True)), tally, weighted, counter)
@@ -364,12 +365,12 @@ def _count_here(rows: Any, tally: Tally, weighted: bool, counter: Counter | Dens
 
 @contextmanager
 def plain_errors(*, writes: tuple[Path, Path] | None = None) -> Iterator[None]:
-    """Turn what DuckDB raises into one line: :class:`InputError`, or WriteError where a file cannot be written.
+    """Convert DuckDB's exceptions to one line: :class:`InputError`, or WriteError if a file cannot be written.
 
     Parameters
     ----------
     writes : (Path, Path) or None, default=None
-        The file that DuckDB writes, and what it is called in a message.
+        The file that DuckDB writes, and its name in messages.
     """
     duckdb = _duckdb()
     try:
@@ -377,7 +378,7 @@ def plain_errors(*, writes: tuple[Path, Path] | None = None) -> Iterator[None]:
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
     except RuntimeError as error:
-        # This is what a query that writes raises at Ctrl-C.
+        # A query that writes raises this at Ctrl-C.
         if "interrupted" in str(error).lower():
             raise KeyboardInterrupt from None
         raise
@@ -389,7 +390,7 @@ def plain_errors(*, writes: tuple[Path, Path] | None = None) -> Iterator[None]:
 
 
 def _system_error(said: str) -> OSError:
-    """Return the system's error that a message of DuckDB ends with."""
+    """Return the system's error at the end of a message of DuckDB."""
     for number in errno.errorcode:
         if os.strerror(number) in said:
             return OSError(number, os.strerror(number))

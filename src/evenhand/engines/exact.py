@@ -1,4 +1,4 @@
-"""Learning from the rows themselves: in memory where they fit, by passes that bring back few rows where they do not."""
+"""Learning from the rows themselves: in memory if they fit, otherwise in passes that fetch few rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS_OF_A_SAMPLE = 200_000
 
 
 def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
-    """Return what :func:`evenhand.learn_rule` learns from rows that were read in."""
+    """Return the result of :func:`evenhand.learn_rule` for rows that were read into memory."""
     rows = rows_of(raw, options)
     rows = dataclasses.replace(rows, copies=None, sample_weight=rows.sample_weight if raw.weighted else None)
     rows = with_group_probabilities(rows, raw.p_group, options.criterion)
@@ -36,12 +36,12 @@ def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
 
 
 def can_be_exact(options: Options) -> bool:
-    """Tell whether there is a way to learn from rows that do not fit in memory, without rounding their scores."""
+    """Return whether rows that do not fit in memory can be learnt from without rounding their scores."""
     return options.evidence == "labels" and isinstance(options.solver, Certified)
 
 
 def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tolerance: float) -> Rule | None:
-    """Return the best rule of all rows, or None where too many of them would have to be brought back."""
+    """Return the best rule for all rows, or None if too many of them would have to be fetched."""
 
     def learn(ground: Ground) -> Rule:
         return _learn(ground, reader)
@@ -64,7 +64,7 @@ def _learn(ground: Ground, reader: Reader) -> Rule:
 
 
 def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
-    """Return a good rule of some rows, in units of its contrasts' typical sizes, and these sizes."""
+    """Return a good rule for some rows, in units of its contrasts' typical sizes, and these sizes."""
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
     raw = reader.sorted_rows(Sample(share, ("s0", *ground.linear.names)))
     if raw is None or len(raw) < 2:

@@ -1,4 +1,4 @@
-"""Raw rows that an engine brings back: those that some choice wants, equal ones as one where they are many."""
+"""Raw rows that an engine fetches: those that a selection chooses, with equal ones merged if there are many."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Choice(Protocol):
-    """Which rows are wanted. ``loose`` says that DuckDB's condition may leave more, which :meth:`keep` takes out."""
+    """A selection of rows. ``loose`` means that DuckDB's condition may leave more, which :meth:`keep` removes."""
 
     @property
     def loose(self) -> bool:
-        """Whether DuckDB's condition may leave more than the rows wanted."""
+        """Whether DuckDB's condition may leave more than the selected rows."""
         ...
 
     def where(self, dialect: str) -> str | None:
-        """Return the SQL condition over the inner names; None where there is none."""
+        """Return the SQL condition over the inner names; None if there is none."""
         ...
 
     def keep(self, frame: Frame) -> NDArray[np.bool_] | None:
-        """Tell which rows of a frame are wanted; None where all are."""
+        """Return a mask of the selected rows of a frame; None for all."""
         ...
 
 
 def chosen(choice: Choice, frame: Frame) -> Frame:
-    """Return the rows of a frame that a choice wants."""
+    """Return the selected rows of a frame."""
     wanted = choice.keep(frame)
     return frame if wanted is None else {name: column[wanted] for name, column in frame.items()}
 
@@ -54,7 +54,7 @@ class Everything:
 
 @dataclass(frozen=True)
 class Sample:
-    """About a share of the rows, drawn by a hash of their scores: the same rows at every reading."""
+    """About a share of the rows, drawn by a hash of their scores: the same rows in every pass."""
 
     share: float
     names: tuple[str, ...]
@@ -71,7 +71,7 @@ class Sample:
         )
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
-        """Tell which rows are drawn."""
+        """Return a mask of the drawn rows."""
         mixed = np.zeros(len(frame["s0"]), dtype=np.uint64)
         for name in self.names:
             mixed = (mixed ^ np.ascontiguousarray(frame[name], dtype=np.float64).view(np.uint64)) * _MIX
@@ -82,7 +82,7 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class RawRows:
-    """Rows as they are: ``frame`` has them under the inner names, and ``rows`` how many of the data each stands for."""
+    """Raw rows: ``frame`` has them under the inner names, and ``rows`` is how many rows of the data each stands for."""
 
     schema: Schema
     frame: Frame
@@ -109,17 +109,17 @@ class RawRows:
 
     @property
     def weight(self) -> FloatArray:
-        """The weights; the numbers of rows where no weights were given."""
+        """The weights; the numbers of rows if no weights were given."""
         return self.frame["w"] if self.weighted else self.rows.astype(np.float64)
 
     @property
     def positive(self) -> NDArray[np.bool_] | None:
-        """Whether a row has the positive label; None where rows have no labels."""
+        """Whether a row has the positive label; None if rows have no labels."""
         return self.frame["label"] == POSITIVE if self.schema.labelled else None
 
     @cached_property
     def codes(self) -> dict[str, NDArray[np.int64]]:
-        """The index of each row's group, by attribute; -1 where it is not known."""
+        """The index of each row's group, by attribute; -1 if it is not known."""
         return {
             name: self.frame[f"a{place}"].astype(np.int64) - 1 for place, (name, _) in enumerate(self.schema.observed)
         }
@@ -149,7 +149,7 @@ def check_weight(found: float, counted: float) -> None:
 
 
 def _order(keys: FloatArray) -> NDArray[np.intp]:
-    """Return the order of rows by all of their columns; the first one tells nearly all of them apart."""
+    """Return the order of rows by all of their columns; the first one distinguishes nearly all of them."""
     order = np.argsort(keys[:, 0], kind="stable")
     first = keys[order, 0]
     alike = np.zeros(len(order), dtype=bool)
@@ -161,7 +161,7 @@ def _order(keys: FloatArray) -> NDArray[np.intp]:
 
 
 class Gatherer:
-    """Collects the rows of a choice; where they are more than ``most``, equal ones are put together."""
+    """Collects selected rows; if there are more than ``most``, equal ones are merged."""
 
     def __init__(self, columns: Columns, most: int) -> None:
         self.schema, self.weighted, self.most = columns.schema, columns.weight is not None, most
@@ -172,7 +172,7 @@ class Gatherer:
         self.full = False
 
     def add(self, frame: Frame, rows: NDArray[np.int64] | None = None) -> bool:
-        """Take some rows, and say whether there is room for more."""
+        """Add some rows, and return whether there is space for more."""
         n = len(frame["s0"])
         if n:
             numbers = np.ones(n) if rows is None else rows
@@ -185,7 +185,7 @@ class Gatherer:
         return not self.full
 
     def _merge(self) -> None:
-        """Put equal rows together."""
+        """Merge equal rows."""
         table = np.vstack(self._parts)
         keys = table[:, : len(self.names)]
         order = np.lexsort(keys.T[::-1])

@@ -1,7 +1,7 @@
-"""What is known of the rows before their scores are looked at: how many of each label and group, and the bounds.
+"""The facts about the rows without their scores: how many of each label and group, and the bounds.
 
 One pass counts *atoms*: rows with the same label, the same groups and the same decision of the model itself. From them
-come the priors, each row's gain and effects, the bounds (drawn in by safety), and what z = 0 is worth.
+come the priors, each row's gain and effects, the bounds (tightened by safety), and the utility of z = 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Decider = Callable[[FloatArray], NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class Atoms(Cells):
-    """The tally of labels, groups and the model's own decisions, which are in the place of its score."""
+    """The tally of labels, groups and the model's own decisions, which take the place of its score."""
 
     costs: scores.Costs = (1.0, 1.0)
 
@@ -115,10 +115,10 @@ class LinearScores:
 
 
 class Ground:
-    """The atoms of some rows, a criterion and a tolerance: everything but the scores."""
+    """The atoms of some rows, a criterion and a tolerance: everything except the scores."""
 
     def __init__(self, atoms: CountedCells, rows: Any, options: Options, tolerance: float) -> None:
-        """``rows`` are the atoms as Rows; their probabilities say nothing."""
+        """``rows`` are the atoms as Rows; their probabilities are placeholders."""
         self.schema, self.options, self.tolerance = atoms.schema, options, tolerance
         self.n_rows, self.atoms = atoms.n_rows, atoms
         self.setting = Setting.of(_with_two_more(rows, self._chosen), options)
@@ -161,7 +161,7 @@ class Ground:
 
     @cached_property
     def _coded(self) -> list[tuple[str, int, int]]:
-        """The fields that tell rows apart, each with its smallest value and how many there are."""
+        """The fields that distinguish rows, each with its smallest value and its number of values."""
         found = []
         for name in ["label", *(f"a{place}" for place in range(len(self.schema.observed)))]:
             values = self.schema.unpack(self.atoms.words, name)
@@ -223,7 +223,7 @@ class Ground:
     def arrays(self, raw: RawRows, *, sampled: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return margin, contrasts, and gain with effects, of raw rows: the same numbers as in memory.
 
-        Rows that were sampled stand for all rows with their label and groups.
+        Sampled rows represent all rows with their label and groups.
         """
         setting = self.setting
         used = {name: raw.p_group[name] for name in setting.groups}
@@ -254,7 +254,7 @@ class Ground:
         return self.problem.excess(sums[1:]) <= FEASIBILITY_SLACK
 
     def rule(self, problem: Problem, solution: Solution) -> Rule:
-        """Return the rule of a solution of a problem that stands for all rows."""
+        """Return the rule of a solution of a problem that represents all rows."""
         rule = self.setting.rule(problem, solution, self.tolerance, 0)
         n = self.n_rows
         shares = zip(self.setting.system.names, self.setting.counted_priors, strict=True)
@@ -283,7 +283,7 @@ class Ground:
         )
 
     def unchanged(self, status: Status, *, upper_bound: float = np.inf, nodes: int = 0) -> Rule:
-        """Return the rule that changes nothing: what the model's own decisions are worth is known."""
+        """Return the unchanged model; the utility of its own decisions is known."""
         sums = self.at_zero.copy()
         sums[0] -= self.problem.offset
         whole = self.problem_of(np.ones(1), np.zeros((1, self.dimension)), sums[None])
@@ -292,7 +292,7 @@ class Ground:
 
 
 def _with_two_more(rows: Any, chosen: NDArray[np.bool_]) -> Any:
-    """Return the atoms with two more rows that weigh nothing, so that their scores are never all the same."""
+    """Return the atoms with two more rows of weight 0, so that their scores are never all equal."""
     index = np.concatenate([np.arange(len(rows)), [0, 0]])
     found = rows.take(index)
     weight, copies = found.weights.copy(), found.copies.copy()

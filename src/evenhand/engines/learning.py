@@ -1,14 +1,14 @@
-"""From an aggregate to a rule: what is learnt from cells, where the rows themselves are not looked at by a search.
+"""From an aggregate to a rule: learning from cells instead of rows.
 
-The search sees the midpoints of the cells. A rule is applied to the scores as they are, so a row near the boundary
-may be decided otherwise than its midpoint. An engine that can read its rows again therefore does: rules for bounds
-that are tightened by nothing, and by growing parts of a cell's width, are counted on the rows themselves in one
-more pass, and the most useful one that keeps the bounds *there* is returned; where none does, rules around the
-nearest one are counted, as many in a pass, until one does. Its ``solution_`` has the recounted
-numbers, which are exact. Where the rows cannot be read again, ``solution_`` has the numbers of the midpoints.
+The search uses the midpoints of the cells. A rule is applied to the unrounded scores, so a row near the boundary may
+get another decision than its midpoint. An engine that can read its rows again therefore does so: rules for bounds that
+are tightened by nothing, and by increasing parts of a cell's width, are counted on the rows themselves in one more
+pass, and the best one that meets the bounds *there* is returned. If none does, rules around the closest one are
+counted, equally many in each pass, until one does. Its ``solution_`` has the recounted numbers, which are exact. If the
+rows cannot be read again, ``solution_`` has the numbers of the midpoints.
 
-In both cases the status is "found" and the ``upper_bound`` is infinite: what the search proves is about the midpoints,
-and a rule of the rows themselves can be better. ``learned_from["quantisation"]`` has what it proved there.
+In both cases the status is "found" and the ``upper_bound`` is infinite: the search's proof is about the midpoints, and
+a rule of the rows themselves can be better. ``learned_from["quantisation"]`` has the proof about the midpoints.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _from_cells(task: _Task, *, provable: bool) -> Rule:
         if task.proven(found, own):
             return task.described(found, own)
     raise InfeasibleError(
-        f"No rule is proven to keep tolerance {task.tolerance:g} on the rows: in cells of width {aggregate.step:g} a"
-        f" constraint can be off by {max(bound.values):.3g}. Count in finer cells, or ask for a larger tolerance."
+        f"No rule is proven to meet tolerance {task.tolerance:g} on the rows: in cells of width {aggregate.step:g} a"
+        f" constraint can be off by {max(bound.values):.3g}. Count in finer cells, or use a larger tolerance."
     )
 
 
@@ -102,7 +102,7 @@ def learn_with_recount(
     options: Options,
     tolerance: float,
 ) -> Rule:
-    """Return the best rule that keeps the bounds when it is counted on the rows themselves."""
+    """Return the best rule that meets the bounds when it is counted on the rows themselves."""
 
     def learn(task: _Task) -> Rule:
         return _from_rows(task, columns, recount)
@@ -111,7 +111,7 @@ def learn_with_recount(
 
 
 def _with_safety(learn: Callable[[_Task], Rule], task: _Task) -> Rule:
-    """Learn a rule within the bounds drawn in; where there is none, within those that were asked for."""
+    """Learn a rule within the tightened bounds; if there is none, within the requested ones."""
     if task.options.safety == 0.0:
         return learn(task)
     warn_of_thin_cells(task.setting, task.tolerance)
@@ -148,8 +148,8 @@ def _from_rows(task: _Task, columns: Columns, recount: Callable[[Decisions], Rec
         if min(excess) < closest:
             closest, nearest = min(excess), rules[int(np.argmin(excess))]
     raise InfeasibleError(
-        f"No rule learnt in cells of width {aggregate.step:g} keeps tolerance {task.tolerance:g} on the rows; the"
-        f" nearest misses it by {closest:.3g}. Allow more cells, with max_cells, or a larger tolerance.",
+        f"No rule learnt in cells of width {aggregate.step:g} meets tolerance {task.tolerance:g} on the rows; the"
+        f" closest exceeds it by {closest:.3g}. Allow more cells with max_cells, or a larger tolerance.",
         details={"smallest_excess": float(closest)},
     )
 
@@ -159,13 +159,13 @@ def error_bound(aggregate: CountedCells, rule: Rule, *, evidence: EvidenceName =
     check_choice(evidence, "evidence", ("labels", "model", "both"))
     check_rule(rule)
     if rule.criterion is None or rule.tolerance is None:
-        raise InputError("The error bound is that of a rule for a criterion and a tolerance; this one has none.")
+        raise InputError("The error bound needs a rule with a criterion and a tolerance; this one has none.")
     options = Options(criterion=rule.criterion, evidence=evidence, costs=rule.costs, missing="ignore")
     return _Task(aggregate, options, rule.tolerance).error_bound(rule)
 
 
 def check_plain(options: Options) -> None:
-    """Raise where what is asked for needs the rows in memory."""
+    """Raise if an option needs the rows in memory."""
     if options.target.name not in (ACCURACY, COST):
         raise InputError(
             "Engines maximise accuracy, or minus the mean cost with costs=...; for"
@@ -173,13 +173,13 @@ def check_plain(options: Options) -> None:
         )
     if options.criterion.has_levels:
         raise InputError(
-            "Engines take linear criteria: for PredictiveParity and MinimaxRate, which search a level, read the rows"
+            "Engines need linear criteria: for PredictiveParity and MinimaxRate, which search a level, read the rows"
             " into memory and use evenhand.learn_rule."
         )
 
 
 class _Task:
-    """One aggregate, one criterion: the setting of the midpoints and what can be asked of it."""
+    """One aggregate and one criterion: the setting of the midpoints and its methods."""
 
     def __init__(self, aggregate: CountedCells, options: Options, tolerance: float) -> None:
         self.tolerance = check_tolerance(tolerance)
@@ -190,7 +190,7 @@ class _Task:
         self.problem = self.setting.problem([self.tolerance])
 
     def alone(self) -> Rule | None:
-        """Return the rule that changes nothing, where safety is asked for and the model meets the bounds."""
+        """Return the unchanged model, if there is safety and it meets the bounds."""
         return left_alone(self.setting, self.tolerance) if self.options.safety > 0.0 else None
 
     def first(self) -> tuple[Rule, ErrorBound]:
@@ -253,7 +253,7 @@ class _Task:
         return ErrorBound(utility, dict(zip(names, map(float, rates), strict=True)), tuple(map(float, values)))
 
     def _error_of_expectations(self, unsure: NDArray[np.bool_]) -> tuple[float, FloatArray]:
-        """Return what is added where the model's expectations are the evidence: gains and shares are off too."""
+        """Return the additional error if the model's expectations are the evidence: gains and shares are off, too."""
         cells, setting = self.aggregate, self.setting
         share = cells.weight / cells.weight.sum()
         slope = sum(self.options.costs)
@@ -273,12 +273,12 @@ class _Task:
         return utility, rates
 
     def proven(self, rule: Rule, bound: ErrorBound) -> bool:
-        """Tell whether the bounds hold on the rows whatever they are inside their cells."""
+        """Return whether the bounds hold for the rows at any place inside their cells."""
         values, slack = np.array(rule.solution_.values) - self.setting.system.shift, np.array(bound.values)
         return max(self.problem.excess(values - slack), self.problem.excess(values + slack)) <= FEASIBILITY_SLACK
 
     def evaluate(self, counted: Recount) -> list[tuple[float, FloatArray]]:
-        """Return the utility and the constraints' values of each rule that was counted on the rows."""
+        """Return the utility and the constraints' values of each rule, counted on the rows."""
         setting = self.setting
         rows = Rows(
             positive=counted.positive,
@@ -312,7 +312,7 @@ class _Task:
         recounted: tuple[float, FloatArray] | None = None,
         columns: Columns | None = None,
     ) -> Rule:
-        """Return the rule with what is known of it written down."""
+        """Return the rule with the recorded facts."""
         aggregate, solution = self.aggregate, rule.solution_
         priors = self.setting.evidence.priors
         n = aggregate.n_rows
@@ -346,7 +346,7 @@ class _Task:
         return dataclasses.replace(rule, classes=classes, learned_from=learned_from, solution=solution)
 
     def infeasible(self) -> InfeasibleError:
-        """Return an exception that says what can be had instead."""
+        """Return an exception that names what is possible instead."""
         where = f"in these {self.aggregate.n_cells:,} cells of {self.aggregate.n_rows:,} rows"
         moving = self.setting.system.moving
         found = loosening(self.problem, moving) if self._refuted and moving.any() else None
@@ -363,14 +363,14 @@ def rows_of(cells: CountedCells | RawRows, options: Options) -> Rows:
     """Return raw rows, or the midpoints of an aggregate's cells with the weight of their cell, as Rows."""
     schema = cells.schema
     if cells.n_rows == 0:
-        raise InputError("There are no rows: there is nothing to learn from.")
+        raise InputError("The table has no rows to learn from.")
     groups: dict[AttributeKey, tuple[Hashable, ...]] = {entry.attribute: entry.groups for entry in schema.scored}
     groups |= dict(schema.observed)
     attributes: dict[AttributeKey, Attribute] = {}
     if options.counts:
         if not schema.labelled:
             raise InputError(
-                f"The rows have no labels, and evidence={options.evidence!r} counts them: name the column."
+                f"The rows have no labels, but evidence={options.evidence!r} counts them: name the column."
             )
         if schema.classes[0] is None:
             raise InputError(f"There is only the label {schema.classes[1]!r}: both labels are needed.")
@@ -379,7 +379,7 @@ def rows_of(cells: CountedCells | RawRows, options: Options) -> Rows:
             unknown = int(cells.rows[codes < 0].sum())
             if unknown and options.missing == "raise":
                 raise InputError(
-                    f"sensitive feature {name!r} is missing in {unknown:,} rows: drop them, or say missing='ignore' to"
+                    f"sensitive feature {name!r} is missing in {unknown:,} rows: drop them, or set missing='ignore' to"
                     " count them for accuracy but not for any group's rates."
                 )
             attributes[name] = Attribute(name, members, codes)
@@ -400,7 +400,7 @@ def rows_of(cells: CountedCells | RawRows, options: Options) -> Rows:
 
 
 def _check_crossed(schema: Schema, cells: CountedCells | RawRows) -> None:
-    """Raise :class:`InputError` where the probabilities of a crossed attribute are not those of what occurs."""
+    """Raise :class:`InputError` if the probabilities of a crossed attribute do not match the groups that occur."""
     observed = dict(schema.observed)
     for entry in schema.scored:
         if not isinstance(entry.attribute, Intersection):
@@ -431,7 +431,7 @@ def shift_of(cells: CountedCells, rule: Rule) -> FloatArray:
 
 
 def warn_if_coarse(aggregate: CountedCells, asked: int = FINEST) -> None:
-    """Say so where the scores had to be counted in coarser steps than was asked for."""
+    """Warn if the scores had to be counted in coarser steps than requested."""
     if aggregate.level < asked:
         warnings.warn(
             f"Scores were counted in steps of 2^-{aggregate.level} instead of 2^-{asked}: finer ones would make more"

@@ -3,12 +3,12 @@
 A row turns at its breakpoint z_i = m_i / g_i. The first pass counts labels and groups (:mod:`ground`), which gives the
 priors and so the contrasts. The second counts the rows in bins of their breakpoints, over the whole line: the utility
 and the values are then known at every edge of a bin, and inside a bin they differ by no more than its rows add. Bins
-that can hold nothing better than the best edge are settled. The third pass brings back the rows of the others, and the
-sweep of :class:`evenhand.search.threshold.Threshold` walks through them; the rows of settled bins turn together.
+that cannot contain anything better than the best edge are settled. The third pass fetches the rows of the others, and
+:class:`evenhand.search.threshold.Threshold` sweeps through them; the rows of settled bins change together.
 
 A bin is known up to rounding, so a row may belong to the bin beside: the rows beside a bin count as if they were in it,
-and they are brought back with it. Rows whose contrast is nearly rounding have no bin that could be trusted; they are
-always brought back.
+and they are fetched with it. Rows whose contrast is nearly rounding have no reliable bin; they are
+always fetched.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Breakpoints:
 
     @cached_property
     def fields(self) -> list[str]:
-        """What tells rows apart, besides their breakpoints."""
+        """The fields that distinguish rows, besides their breakpoints."""
         schema = self.ground.schema
         return [name for name in schema.fields if name != "flaw" and name not in schema.quantised]
 
@@ -130,7 +130,7 @@ class InBins:
     loose: bool = True
 
     def where(self, dialect: str) -> str:
-        """Return the SQL condition; where :meth:`keep` looks at what it leaves, with the bins beside each run."""
+        """Return the SQL condition; if :meth:`keep` checks its rows again, with the bins beside each run."""
         place = self.tally.place(dialect)
         tests = [f"{place} = {DELICATE * BINS}"]
         more = int(dialect == "duckdb")
@@ -153,7 +153,7 @@ class InBins:
 
 
 class _Histogram:
-    """The sums of gains and effects in each bin, and what they say about every bin."""
+    """The sums of gains and effects in each bin, and bounds for every bin."""
 
     def __init__(self, ground: Ground, words: Words, weight: FloatArray) -> None:
         self.ground = ground
@@ -195,7 +195,7 @@ class _Histogram:
         return edges
 
     def best_edge(self) -> float:
-        """Return the best utility of an edge that meets the bounds whatever delicate rows decide, or of z = 0."""
+        """Return the best utility of an edge that meets the bounds for any decisions of delicate rows, or of z = 0."""
         problem, (high, low) = self.ground.problem, self.loose
         above, below = self.edges + high, self.edges + low
         fine = ((below[:, 1:] >= problem.lower[0] - FEASIBILITY_SLACK)
@@ -205,7 +205,7 @@ class _Histogram:
         return max(best, float(at_zero[0])) if self.ground.meets(at_zero) else best
 
     def open_bins(self, threshold: float) -> NDArray[np.bool_]:
-        """Tell which bins may hold a rule that meets the bounds and is as good as a threshold."""
+        """Return a mask of the bins that may contain a rule that meets the bounds and is as good as a threshold."""
         problem, edges = self.ground.problem, self.edges
         falling, rising = self.turning
         # What is sure in bin b: the bins beside it may be in it, so their rows are not.
@@ -217,12 +217,12 @@ class _Histogram:
         slack = FEASIBILITY_SLACK + 1e-10
         can = (high[:, 1:] >= problem.lower[0] - slack) & (low[:, 1:] <= problem.upper[0] + slack)
         found: NDArray[np.bool_] = can.all(axis=1) & (high[:, 0] >= threshold - problem.resolution)
-        # Rows that turn at 0 do not turn in the middle of a bin: z = 0 is a rule of its own.
+        # Rows that change at 0 do not change in the middle of a bin: z = 0 is a separate rule.
         found[[BINS // 2 - 1, BINS // 2]] = True
         return found
 
     def runs(self, bins: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
-        """Return runs of bins that hold these and, on both sides, the bins beside them and the next with any row."""
+        """Return runs of bins that contain these and, on both sides, the bins beside them and the next with any row."""
         runs: list[tuple[int, int]] = []
         filled = np.flatnonzero(self.filled)
         for b in np.flatnonzero(bins).tolist():
@@ -251,7 +251,7 @@ def _with_neighbours(part: FloatArray) -> FloatArray:
 
 
 def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
-    """Return the best rule of all rows, with its proof."""
+    """Return the best rule for all rows, with its proof."""
     tally = Breakpoints(ground, reader.weighted)
     words, weight = reader.count(tally)
     histogram = _Histogram(ground, words, weight)
@@ -271,13 +271,13 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
         elif solved.utility >= threshold - problem.resolution:
             return ground.rule(problem, solved)
         else:
-            # An edge that rounding made up was not kept by the rows: look at what is as good as the rule found.
+            # The rows did not confirm an edge that was due to rounding: search what is as good as the rule found.
             threshold = solved.utility
     raise TooManyError
 
 
 def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tuple[tuple[int, int], ...]) -> Problem:
-    """Return the problem in which the rows of bins that were not brought back turn in the middle of their bin."""
+    """Return the problem in which the rows of bins that were not fetched change in the middle of their bin."""
     ground = histogram.ground
     margin, contrasts, table = ground.arrays(raw)
     settled = histogram.filled.copy()
@@ -300,7 +300,7 @@ def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tupl
 
 
 def _infeasible(histogram: _Histogram) -> InfeasibleError:
-    """Return an exception that says which tolerance can be met, where there is one."""
+    """Return an exception that names a tolerance that can be met, if there is one."""
     ground = histogram.ground
     moving = ground.setting.system.moving
     if not moving.any():
@@ -309,6 +309,6 @@ def _infeasible(histogram: _Histogram) -> InfeasibleError:
     smallest = ground.tolerance + excess
     return InfeasibleError(
         f"No rule meets tolerance {ground.tolerance:g} on these {ground.n_rows} rows; a rule exists near"
-        f" {smallest:.6g}. A mixture of rules that draws lots may meet it: learn_rule(..., randomize=True).",
+        f" {smallest:.6g}. A randomized mixture of rules may meet it: learn_rule(..., randomize=True).",
         smallest_tolerance=smallest,
     )

@@ -1,8 +1,8 @@
-"""K > 2: a good rule of rows that do not fit in memory, without a proof.
+"""K > 2: a good rule for rows that do not fit in memory, without a proof.
 
-A sample of the rows gives a rule. The rows that turn near it are brought back, as many as there is room for; all others
-are constant there, and their sums are counted. Inside that cube every rule is therefore counted exactly on all rows,
-and :class:`evenhand.search.Smoothed` looks for the best. Where it ends at the wall of the cube, the cube is moved.
+A sample of the rows gives a rule. The rows that change near it are fetched, as many as memory allows; all others are
+constant there, and their sums are counted. Inside that cube every rule is therefore counted exactly on all rows, and
+:class:`evenhand.search.Smoothed` finds the best. If it ends at the wall of the cube, the cube is moved.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _bins(counts: LineCounts, most: float) -> int:
 
 
 def _with_walls(problem: Problem, radius: float) -> Problem:
-    """Return a problem with one more constraint, which all rules outside a cube around 0 miss."""
+    """Return a problem with one more constraint, which all rules outside a cube around 0 violate."""
     k, (n, c) = problem.dimension, problem.effects.shape
     effects = np.zeros((n + 2 * k, c + 1))
     effects[:n, :c] = problem.effects

@@ -1,14 +1,16 @@
-"""K = 2: the certified optimum of rows that do not fit in memory, by a square of z that holds everything good.
+"""K = 2: the certified optimum of rows that do not fit in memory, in a square of z that contains all good rules.
 
 A row is a line in the plane of z, which has two parameters: its direction, that of the row's contrasts, and its signed
 distance from a centre. So after labels and groups are counted (:mod:`ground`) and a sample has given a centre,
 
 1. one pass counts the rows by direction and distance, finely where the distance is small;
-2. rings of z around the centre, from infinity inwards, are excluded while the counts prove that no rule in them meets
-   the bounds and is better than one that is known: in a box of z the rows of one direction turn at one threshold, up to
-   a *fuzz* that is the width of the direction's bin times the box's distance from the centre;
-3. one pass brings back the rows whose lines cut the square that is left; the others are constant in it, and their sums
-   are known from the counts. The branch and bound of :mod:`evenhand.search.certified` solves the square.
+2. rings of z around the centre, from infinity inwards, and boxes inside the square that is left, are excluded while the
+   counts prove that no rule in them meets the bounds and is better than one that is known: in a box of z the rows of
+   one direction turn at one threshold, up to a *fuzz* that is the width of the direction's bin times the box's distance
+   from the centre;
+3. one pass brings back the rows whose lines cut the strip that is left (:mod:`strip`), in pieces where they are too
+   many; the others are constant in it, and their sums are known. The branch and bound of
+   :mod:`evenhand.search.certified` solves the strip.
 
 Contrasts are measured in units of their typical size, and the size of a row's contrasts is the sum of both: then the
 rows that are open in a square are those whose distance is below the square's radius.
@@ -47,7 +49,7 @@ DEVIATIONS_ALLOWED = 3.0
 
 
 class _Exclusion:
-    """Proofs that boxes of z hold nothing that meets the bounds and is better than a threshold."""
+    """Proofs that boxes of z contain nothing that meets the bounds and is better than a threshold."""
 
     def __init__(self, histogram: LineCounts, multipliers: FloatArray, threshold: float) -> None:
         self.histogram = histogram
@@ -59,7 +61,7 @@ class _Exclusion:
         self.boxes = 0
 
     def excluded(self, box: FloatArray) -> bool:
-        """Tell whether a box (c1, c2, r1, r2, nearest, farthest) holds nothing of interest."""
+        """Return whether a box (c1, c2, r1, r2, nearest, farthest) contains nothing of interest."""
         self.boxes += 1
         near = box[4] == box[5] == 1.0
         # The margin is for rows that rounding put into the bin beside theirs.
@@ -72,7 +74,7 @@ class _Exclusion:
         return bool((self.most < self.needed).any())
 
     def radius(self) -> float:
-        """Return the radius of a square outside of which everything is excluded; infinite where there is none."""
+        """Return the radius of a square outside of which everything is excluded; infinite if there is none."""
         if not all(self._ring_excluded(part) for part in _far_parts()):
             return np.inf
         radius = FAR
@@ -95,7 +97,7 @@ class _Exclusion:
         return np.array(left).reshape(-1, 4)
 
     def _ring_excluded(self, box: FloatArray) -> bool:
-        """Tell whether a part of a ring is excluded, by parts where it is not at once."""
+        """Return whether a part of a ring is excluded, if necessary by its parts."""
         stack = [box]
         while stack:
             box = stack.pop()
@@ -166,7 +168,7 @@ def _ring_parts(inner: float, outer: float) -> Iterator[FloatArray]:
 
 
 def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale: FloatArray) -> Rule:
-    """Return the best rule of all rows, with its proof; the centre is a rule near it, in units of the scale."""
+    """Return the best rule for all rows, with its proof; the centre is a rule near it, in units of the scale."""
     grid = Grid.of(ground.n_rows)
     for _ in range(MOST_CENTRES):
         tally = Lines(ground, centre, scale, reader.weighted, grid)
@@ -176,7 +178,7 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
         multipliers = _multipliers(ground.problem, sums)
         threshold, best = _best_known(histogram, places)
         if not np.isfinite(threshold):
-            # No rule is known: look again around the one nearest to the bounds.
+            # No rule is known: search again around the one closest to the bounds.
             excess = [ground.problem.excess(one[1:]) for one in sums]
             centre = centre + places[int(np.argmin(excess))]
             continue

@@ -1,4 +1,4 @@
-"""Passes over a table, and what they brought back: what the exact searches ask of an engine."""
+"""Passes over a table and the rows that they fetch, for the exact searches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Readable(Protocol):
         ...
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
-        """Return the rows of a choice; None where more than ``most`` are different.
+        """Return the selected rows; None if more than ``most`` are different.
 
         ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
@@ -47,11 +47,11 @@ def count(source: Readable, columns: Columns, tally: Tally, level: int = FINEST,
 
 
 class TooManyError(Exception):
-    """More rows would have to be brought back than there is room for."""
+    """More rows would have to be fetched than memory allows."""
 
 
 class Reader:
-    """A table, the columns that are used, and room for some rows of it. It counts what it does."""
+    """A table, the used columns, and a limit for its rows in memory. It counts passes and rows."""
 
     def __init__(self, source: Readable, columns: Columns, most: int) -> None:
         self.source, self.columns, self.most = source, columns, most
@@ -88,5 +88,5 @@ class Reader:
         return None if found is None else found.sorted()
 
     def described(self) -> dict[str, Any]:
-        """Return what was done, as plain data."""
+        """Return the passes and fetched rows, as plain data."""
         return {"passes": self.passes, "rows_brought_back": self.brought}

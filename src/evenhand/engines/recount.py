@@ -1,8 +1,8 @@
-"""Counting what some rules decide on the rows themselves: one pass, whatever the number of rules.
+"""Counts the decisions of some rules on the rows themselves, in one pass for any number of rules.
 
-Rules learnt for slightly different bounds lie close together, so nearly every row is decided alike by all of them, and
-most cells lie wholly on one side of all their boundaries. What those decide is known from the aggregate. Only the rows
-of the other cells are counted again: those whose fair margin by the first rule is small.
+Rules learnt for slightly different bounds lie close together, so nearly every row gets the same decision from all of
+them, and most cells lie entirely on one side of all their boundaries. Their decisions are known from the aggregate.
+Only the rows of the other cells are counted again: those with a small fair margin by the first rule.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """The tally of what each of some rules decides, by cell; by label and groups where expectations are evidence.
+    """The tally of each rule's decisions, by cell; by label and groups if expectations are evidence.
 
-    ``shift`` says how far the first rule's fair margin of a row can be from that of its cell's midpoint.
+    ``shift`` is how far the first rule's fair margin of a row can be from that of its cell's midpoint.
     """
 
     aggregate: CountedCells
@@ -40,7 +40,7 @@ class Decisions:
 
     @property
     def schema(self) -> Schema:
-        """What the rows' words are made of."""
+        """The fields of the rows' words."""
         return self.aggregate.schema
 
     @property
@@ -50,19 +50,19 @@ class Decisions:
 
     @property
     def payload(self) -> tuple[str, ...]:
-        """The scores whose sums are wanted: all, where the model's expectations are evidence."""
+        """The scores whose sums are needed: all, if the model's expectations are evidence."""
         if self.evidence == "labels":
             return ()
         return ("s0", *(name for names in self.schema.names for name in names))
 
     @cached_property
     def fields(self) -> list[str]:
-        """What tells rows apart, besides the decisions."""
+        """The fields that distinguish rows, besides the decisions."""
         known = [name for name in self.schema.fields if name != "flaw"]
         return known if self.evidence == "labels" else [n for n in known if n not in self.schema.quantised]
 
     def masks(self, level: int) -> Words:
-        """Return what is kept of each word: scores are quantised as in the aggregate."""
+        """Return the bits that are kept of each word: scores are quantised as in the aggregate."""
         return np.append(self.schema.masks(self.aggregate.level), -1)
 
     @cached_property
@@ -91,7 +91,7 @@ class Decisions:
 
     @cached_property
     def reach(self) -> float:
-        """What the first rule's fair margin of every row of an open cell is below, in size."""
+        """An upper bound on the size of the first rule's fair margin in the rows of open cells."""
         return 2.0 * float(self.shift[self.open].max(initial=0.0)) + self.spread + ROUNDING
 
     def where(self, dialect: str) -> str | None:
@@ -145,7 +145,7 @@ class Decisions:
         return (1 << len(self.rules)) - 1
 
     def recount(self, words: Words, sums: FloatArray, rows: Words) -> Recount:
-        """Return what was counted, and what the closed cells decide, as rows with weights."""
+        """Return the counts, and the decisions of the closed cells, as rows with weights."""
         weight = sums[:, :1] if self.weighted else rows[:, None].astype(np.float64)
         totals = np.hstack([weight, sums[:, 1:] if self.weighted else sums])
         if self.evidence == "labels":
@@ -188,7 +188,7 @@ class _Atoms:
 
 
 def _among(words: Words, others: Words) -> NDArray[np.bool_]:
-    """Tell which rows of words are among some others."""
+    """Return a mask of the rows of words that are among some others."""
     kind = [("", np.int64)] * words.shape[1]
     first, second = (np.ascontiguousarray(array).view(kind).reshape(-1) for array in (words, others))
     return np.isin(first, second)
@@ -200,7 +200,7 @@ def places(groups: tuple[Hashable, ...], classes: tuple[Hashable, Hashable], joi
 
 
 def probabilities(schema: Schema, rule: Rule, frame: Frame) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
-    """Return p_y and p_group of some rows, as a rule takes them."""
+    """Return p_y and p_group of some rows, in the form for a rule."""
     found = {}
     for entry, names in zip(schema.scored, schema.names, strict=True):
         if entry.attribute in rule.attributes:
@@ -211,7 +211,7 @@ def probabilities(schema: Schema, rule: Rule, frame: Frame) -> tuple[FloatArray,
 
 @dataclass(frozen=True, eq=False)
 class Recount:
-    """What was counted: for each combination of label, groups and decisions its weight and sums of scores."""
+    """The counts: for each combination of label, groups and decisions its weight and sums of scores."""
 
     schema: Schema
     words: Words
@@ -235,7 +235,7 @@ class Recount:
         }
 
     def means(self) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
-        """Return the mean scores: sums of rows that are decided alike are all that expectations need."""
+        """Return the mean scores: expectations need only the sums over rows with the same decisions."""
         means = self.totals / np.maximum(self.weight, 1e-300)[:, None]
         found, start = {}, 1
         for entry in self.schema.scored:

@@ -1,4 +1,4 @@
-"""The columns that a rule was learnt on, as plain data in its ``learned_from``: applying it need not name them."""
+"""The columns that a rule was learnt on, as plain data in its ``learned_from``, so that ``apply`` can use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenhand.rules.scores import by_attribute
 
 
 def remember(score: str, groups: Mapping[AttributeKey, tuple[bool, Sequence[str | None]]]) -> dict[str, Any]:
-    """Return plain data that says which columns were used: by attribute, whether they are joint, and their names."""
+    """Return plain data on the used columns: by attribute, whether they are joint, and their names."""
     shown = display_names(groups)
     entries: dict[str, Any] = {}
     for name, (joint, columns) in groups.items():
@@ -22,7 +22,7 @@ def remember(score: str, groups: Mapping[AttributeKey, tuple[bool, Sequence[str 
 def recall(
     learned_from: Mapping[str, Any], known: Iterable[AttributeKey]
 ) -> tuple[str | None, dict[AttributeKey, Any]]:
-    """Return the score's column and each attribute's entry from what :func:`remember` wrote into a rule."""
+    """Return the score's column and each attribute's entry from the data that :func:`remember` wrote."""
     columns = learned_from.get("columns")
     if not isinstance(columns, Mapping) or not isinstance(columns.get("score"), str):
         return None, {}

@@ -1,8 +1,8 @@
-"""Which columns hold what, and how a row's quantised scores, label and groups are packed into integers.
+"""The roles of columns, and how a row's quantised scores, label and groups are packed into integers.
 
-Every engine turns a row into the same words; what is counted is how many rows share each. A score p becomes
-floor(4096 p), in 13 bits, so that p = 1 has a value of its own. Leaving out the low bits of these fields is the
-quantisation at a coarser level, exactly: levels are nested, and no row has to be looked at again.
+Every engine turns a row into the same words and counts how many rows share each. A score p becomes floor(4096 p), in 13
+bits, so that p = 1 has its own value. Dropping the low bits of these fields is exactly the quantisation at a coarser
+level: levels are nested, and no row has to be read again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCORE_BITS = FINEST + 1
 WORD_BITS = 62
 FLOAT_BITS = 53
 NEGATIVE, POSITIVE, NO_LABEL, BAD_LABEL = range(4)
-# How far a row's probabilities are from summing to 1, by class; the last class is for what are no probabilities.
+# How far a row's probabilities are from summing to 1, by class; the last class is for invalid probabilities.
 DEVIATIONS = (1e-9, 1e-6, SUM_SLACK)
 FLAWED = len(DEVIATIONS)
 REST_SLACK = 1e-3
@@ -38,7 +38,7 @@ Frame = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Scored:
-    """An attribute whose probabilities are there: p(A | x) for each group, or p(Y, A | x) for each label and group."""
+    """An attribute with probabilities: p(A | x) for each group, or p(Y, A | x) for each label and group."""
 
     attribute: AttributeKey
     groups: tuple[Hashable, ...]
@@ -52,14 +52,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Schema:
-    """What an aggregate speaks of.
+    """The columns of an aggregate.
 
     Parameters
     ----------
     labelled : bool
         Whether the rows have labels.
     classes : (negative label, positive label)
-        A negative label that was not seen is ``None``.
+        A negative label that did not occur is ``None``.
     scored : tuple of Scored
         The attributes with probabilities.
     observed : tuple of (attribute, groups)
@@ -82,7 +82,7 @@ class Schema:
 
     @cached_property
     def quantised(self) -> list[str]:
-        """The inner names of the scores that are packed: an attribute's last is what the others leave of 1."""
+        """The inner names of the packed scores: an attribute's last is 1 minus the sum of the others."""
         return ["s0", *(name for names in self.names for name in names[:-1])]
 
     @cached_property
@@ -105,7 +105,7 @@ class Schema:
         return 1 + max(word for word, _, _ in self.fields.values())
 
     def masks(self, level: int) -> Words:
-        """Return what is kept of each word when scores are quantised in steps of 2^-level."""
+        """Return the bits of each word that are kept when scores are quantised in steps of 2^-level."""
         masks = np.full(self.width, -1, dtype=np.int64)
         for name in self.quantised:
             word, shift, _ = self.fields[name]
@@ -122,7 +122,7 @@ class Schema:
                 scores[word].append(name)
             else:
                 parts[word].append(f"CAST({name} AS BIGINT)" + (f" * {1 << shift}" if shift else ""))
-        # Converting a float is slow in DuckDB, and four scores fit in one exactly; Spark's floor is an integer already.
+        # Converting a float is slow in DuckDB, and four scores fit in one exactly; Spark's floor is already an integer.
         at_once = FLOAT_BITS // SCORE_BITS if dialect == "duckdb" else 1
         for part, names in zip(parts, scores, strict=True):
             for start in range(0, len(names), at_once):
@@ -152,7 +152,7 @@ class Schema:
 
 
 class Tally(Protocol):
-    """Something that gives each row some words, in SQL and in NumPy alike."""
+    """An object that assigns words to rows, equally in SQL and in NumPy."""
 
     @property
     def width(self) -> int:
@@ -161,15 +161,15 @@ class Tally(Protocol):
 
     @property
     def payload(self) -> tuple[str, ...]:
-        """The scores whose weighted sums are wanted beside the counts."""
+        """The scores whose weighted sums are needed besides the counts."""
         ...
 
     def masks(self, level: int) -> Words:
-        """Return what is kept of each word at a level."""
+        """Return the bits of each word that are kept at a level."""
         ...
 
     def where(self, dialect: str) -> str | None:
-        """Return the SQL condition of the rows that are wanted; None where all are."""
+        """Return the SQL condition of the selected rows; None for all."""
         ...
 
     def sql(self, dialect: str) -> list[str]:
@@ -177,7 +177,7 @@ class Tally(Protocol):
         ...
 
     def keep(self, frame: Frame) -> Frame:
-        """Return the rows that are wanted."""
+        """Return the selected rows."""
         ...
 
     def words(self, frame: Frame) -> Words:
@@ -187,7 +187,7 @@ class Tally(Protocol):
 
 @dataclass(frozen=True)
 class Cells:
-    """The tally of quantised scores, labels and groups: what an aggregate is made of."""
+    """The tally of quantised scores, labels and groups, for an aggregate."""
 
     schema: Schema
     weighted: bool
@@ -199,7 +199,7 @@ class Cells:
         return self.schema.width
 
     def masks(self, level: int) -> Words:
-        """Return what is kept of each word at a level."""
+        """Return the bits of each word that are kept at a level."""
         return self.schema.masks(level)
 
     def where(self, dialect: str) -> None:
@@ -210,11 +210,11 @@ class Cells:
         return frame
 
     def sql(self, dialect: str) -> list[str]:
-        """Return the words as SQL expressions; a row that is not made of probabilities gets nothing but a flaw."""
+        """Return the words as SQL expressions; a row without valid probabilities has only a flaw."""
         return self._guarded(self.schema.packed((name for name in self.schema.fields if name != "flaw"), dialect))
 
     def _guarded(self, packed: list[str]) -> list[str]:
-        """Return words with the flaw of each row in them, and without anything else where it is the last one."""
+        """Return words with the flaw of each row; if it is the last one, with nothing else."""
         totals = self._totals
         scores = [f"{name} >= 0" for names in self.schema.names for name in names]
         usual = ["s0 >= 0 AND s0 <= 1", *scores, *(f"{total} <= {DEVIATIONS[0]!r}" for total in totals)]
@@ -223,7 +223,7 @@ class Cells:
             f" WHEN {' AND '.join(f'{total} <= {limit!r}' for total in totals)} THEN {flaw}"
             for flaw, limit in enumerate(DEVIATIONS[:-1])
         )
-        # Nearly all rows sum to 1 closely, and then have no probability above 1: they pass the cheap test.
+        # Nearly all rows sum closely to 1, and then have no probability above 1: they pass the fast test.
         flaws = [f" + CASE{classes} ELSE {FLAWED - 1} END" if totals else "", *[""] * (self.width - 1)]
         return [
             f"CASE WHEN {' AND '.join(usual)} THEN {text} WHEN {self.sound} THEN {text}{flaw}"
@@ -269,10 +269,10 @@ class Cells:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where in a table the labels, groups, probabilities and weights are.
+    """The columns of a table with the labels, groups, probabilities and weights.
 
     ``p_group`` has, for each attribute, a column for each group, or for the negative label with each group and then
-    the positive one. At most one of them is None: it is what the others leave of 1.
+    the positive one. At most one of them is None: it is 1 minus the sum of the others.
     """
 
     schema: Schema
@@ -289,7 +289,7 @@ class Columns:
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def remember(self) -> dict[str, Any]:
-        """Return plain data for a rule's ``learned_from``, from which it can be applied without naming columns."""
+        """Return plain data for a rule's ``learned_from``, so that it can be applied without naming columns."""
         given = zip(self.schema.scored, self.p_group, strict=True)
         return remember(self.p_y, {entry.attribute: (entry.joint, cells) for entry, cells in given})
 
@@ -317,9 +317,9 @@ def read_attributes(sensitive_features: Any) -> dict[str, str]:
 def read_group_columns(
     p_group: Any, attributes: Sequence[AttributeKey], pos_label: Hashable, crossed: Iterable[Intersection] = ()
 ) -> tuple[tuple[Scored, ...], tuple[tuple[str | None, ...], ...], tuple[Hashable, Hashable] | None]:
-    """Return the attributes with probabilities, their columns, and the two labels where the keys tell them.
+    """Return the attributes with probabilities, their columns, and the two labels if the keys contain them.
 
-    ``crossed`` are the crossed attributes that there may be: a text that shows one of them stands for it.
+    ``crossed`` are the possible crossed attributes: a text that spells one of them stands for it.
     """
     known = [*attributes, *crossed]
     if p_group is None:
@@ -352,8 +352,8 @@ def read_group_columns(
         found = tuple(None if cells.get(place) is None else _column(cells[place], "p_group") for place in places)
         if len(groups) < 2 or found.count(None) > 1:
             raise InputError(
-                f"p_group of {name!r} must have a column for each of {list(places)!r} (one may be None: it is what"
-                f" the others leave of 1); it has {list(cells)!r}."
+                f"p_group of {name!r} must have a column for each of {list(places)!r} (one may be None: it is 1 minus"
+                f" the sum of the others); it has {list(cells)!r}."
             )
         scored.append(Scored(name, groups, joint))
         columns.append(found)
@@ -365,7 +365,7 @@ def _two_labels(cells: Mapping[Any, Any], pos_label: Hashable, name: AttributeKe
     if len(labels) != 2 or pos_label not in labels:
         raise InputError(
             f"p_group of {name!r} must have the pairs (label, group) of both labels, one of them {pos_label!r};"
-            f" it has the labels {labels!r}. Where the pairs are groups of a crossed attribute, its key must be the"
+            f" it has the labels {labels!r}. If the pairs are groups of a crossed attribute, its key must be the"
             " evenhand.Intersection."
         )
     positive = labels.index(pos_label)

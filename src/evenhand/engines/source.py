@@ -1,4 +1,4 @@
-"""What every engine does, given its own way to read a table: find the columns, count, learn."""
+"""The common part of all engines: find the columns, count, learn."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 MOST_GROUPS = 1000
-# Values, rows times columns, that are simply read in: an eighth of a gigabyte, and some times that while it is solved.
+# Values, rows times columns, that are read into memory: an eighth of a gigabyte, and several times that in a search.
 MAX_IN_MEMORY = 16_000_000
 FEWEST_ROWS_IN_MEMORY = 10_000
 
 
 class Names(TypedDict, total=False):
-    """Where the rows' labels, groups, probabilities and weights are: names of columns."""
+    """The names of the columns of labels, groups, probabilities and weights."""
 
     y: str | None
     sensitive_features: Any
@@ -70,7 +70,7 @@ class Size(TypedDict, total=False):
 
 
 class Learning(Size, total=False):
-    """The options of :func:`evenhand.learn_rule` that an engine takes, and how much is read in or told apart."""
+    """The options of :func:`evenhand.learn_rule` that an engine supports, and its limits of memory and cells."""
 
     max_in_memory: int
 
@@ -101,7 +101,7 @@ class Source(Protocol):
         ...
 
     def size(self, columns: Columns, most: int) -> int:
-        """Return the number of rows; any number above ``most`` where there are more."""
+        """Return the number of rows; any number above ``most`` if there are more."""
         ...
 
     def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
@@ -109,14 +109,14 @@ class Source(Protocol):
         ...
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
-        """Return the rows of a choice; None where more than ``most`` are different.
+        """Return the selected rows; None if more than ``most`` are different.
 
         ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
         ...
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
-        """Return a row that is not made of probabilities, in words."""
+        """Return a text on a row with invalid probabilities."""
         ...
 
 
@@ -131,7 +131,7 @@ def find_columns(
     pos_label: Hashable = 1,
     crossed: Iterable[Intersection] = (),
 ) -> Columns:
-    """Return where everything is, after looking that it is there."""
+    """Return the columns, after checking that they exist."""
     if not isinstance(p_y, str):
         raise InputError(f"p_y must name the column of P(Y = positive | x); got {shown(p_y)}.")
     for name, given in (("y", y), ("sample_weight", sample_weight)):
@@ -158,12 +158,12 @@ def find_columns(
 
 
 def values_of(source: Source, column: str) -> tuple[Hashable, ...]:
-    """Return the values that a column has, in order; missing ones are none."""
+    """Return the values of a column, in order, without missing ones."""
     return sort_groups(value for (value,) in source.distinct(column) if not is_missing(value))
 
 
 def combinations_of(source: Source, columns: Sequence[str]) -> tuple[Hashable, ...]:
-    """Return the combinations of values that some columns have, in order, where none is missing."""
+    """Return the combinations of values of some columns, in order, without missing ones."""
     return sort_groups(values for values in source.distinct(*columns) if not any(map(is_missing, values)))
 
 
@@ -174,7 +174,7 @@ def _classes(source: Source, y: str | None, pos_label: Hashable) -> tuple[Hashab
     others = [value for value in values if value != pos_label]
     if len(others) > 1:
         raise InputError(f"y must have two values, one of them {pos_label!r}; {y!r} has {values[:6]!r}.")
-    # True is equal to 1, and the column's own value is the label.
+    # True equals 1, and the column's own value is the label.
     own = next((value for value in values if value == pos_label), pos_label)
     return (others[0] if others else None), own
 
@@ -182,7 +182,9 @@ def _classes(source: Source, y: str | None, pos_label: Hashable) -> tuple[Hashab
 def _groups(source: Source, column: str) -> tuple[Hashable, ...]:
     values = values_of(source, column)
     if len(values) > MOST_GROUPS:
-        raise InputError(f"{column!r} has more than {MOST_GROUPS} values: it is no attribute with groups.")
+        raise InputError(
+            f"{column!r} has more than {MOST_GROUPS} values: it looks like a number, not like groups. Bin it first."
+        )
     return values
 
 
@@ -208,18 +210,18 @@ def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cel
     _check_words(source, columns, cells, words, rows)
     weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
     if rows.size and not weight.sum() > 0.0:
-        raise InputError("The weights are zero for every row: nothing counts.")
+        raise InputError("The weights are zero for every row: give some rows a positive weight.")
     return Aggregate(columns.schema, reached, words, weight, rows)
 
 
 def _check_words(source: Source, columns: Columns, cells: Cells, words: Words, rows: Words) -> None:
-    """Raise :class:`InputError` where scores are no probabilities, or labels or groups are unknown."""
+    """Raise :class:`InputError` if scores are not probabilities, or labels or groups are unknown."""
     schema = columns.schema
     flawed = schema.unpack(words, "flaw") == FLAWED
     if flawed.any():
         raise InputError(
             f"{int(rows[flawed].sum()):,} rows have scores that are not probabilities between 0 and 1 or that do not"
-            f" sum to 1 within an attribute, or weights that are none; {source.flawed(columns, cells)}."
+            f" sum to 1 within an attribute, or weights that are not numbers; {source.flawed(columns, cells)}."
         )
     label = schema.unpack(words, "label")
     if (label == BAD_LABEL).any():
@@ -232,7 +234,7 @@ def _check_words(source: Source, columns: Columns, cells: Cells, words: Words, r
         if strange.any():
             raise InputError(
                 f"{int(rows[strange].sum()):,} rows have an unknown group in {columns.sensitive[place]!r}; the groups"
-                f" given of {name!r} are {list(groups)!r}."
+                f" of {name!r} are {list(groups)!r}."
             )
 
 
@@ -244,7 +246,7 @@ def learn_source(
     tolerance: float,
     **options: Unpack[Learning],
 ) -> Rule:
-    """Return the best rule that keeps its bounds on the rows: read in, brought back in part, or counted in cells."""
+    """Return the best rule that meets its bounds on the rows: read in, fetched in part, or counted in cells."""
     tolerance = check_tolerance(tolerance)
     rest: dict[str, Any] = dict(options)
     _check_options(rest)
@@ -283,7 +285,7 @@ def _learn_in_memory(source: Source, columns: Columns, options: Options, toleran
     cells = Cells(columns.schema, columns.weight is not None)
     _check_words(source, columns, cells, cells.words(raw.frame), raw.rows)
     if len(raw) and not raw.weight.sum() > 0.0:
-        raise InputError("The weights are zero for every row: nothing counts.")
+        raise InputError("The weights are zero for every row: give some rows a positive weight.")
     rule = learn_in_memory(raw, options, tolerance)
     learned = {
         **rule.learned_from,
@@ -345,28 +347,30 @@ def columns_of_rule(
 
 
 def check_columns(names: Sequence[str], cells: dict[AttributeKey, dict[Hashable, str | None]], score: str) -> None:
-    """Raise :class:`InputError` where a column that a rule is applied to is absent."""
+    """Raise :class:`InputError` if a column that a rule needs is missing."""
     for name in [score, *(name for row in cells.values() for name in row.values() if name is not None)]:
         if name not in names:
             raise InputError(f"The table has no column {name!r}. {tables.nearest(name, names)}")
 
 
 def key_kind_of(rule: Rule | Mixture, key: str | None, kinds: Mapping[str, str]) -> KeyKind:
-    """Return what a column of keys holds, or say that there is none, that it holds no keys, or that none is needed."""
+    """Return the type of the key column; raise if it is missing, has no keys, or is not needed."""
     if key is None:
         return "number"
     check_key(rule, key)
     if key not in kinds:
         raise InputError(f"The table has no column {key!r}. {tables.nearest(key, list(kinds))}")
     if kinds[key] not in ("number", "text"):
-        raise InputError(f"The column {key!r} holds {kinds[key]} values: a key is a whole number or a text.")
+        raise InputError(f"The column {key!r} has {kinds[key]} values: a key must be a whole number or a text.")
     return "text" if kinds[key] == "text" else "number"
 
 
 def check_key(rule: Rule | Mixture, key: str | None) -> None:
-    """Raise where a column of keys is named for a rule that draws no lots, or by something that is no name."""
+    """Raise if a column of keys is given for a rule that is not randomized, or if it is not a name."""
     if key is not None and not isinstance(rule, Mixture):
-        raise InputError("This rule draws no lots: leave key out. learn_rule(..., randomize=True) makes one that does.")
+        raise InputError(
+            "This rule is not randomized: leave key out. learn_rule(..., randomize=True) returns one that is."
+        )
     if key is not None:
         check_text(key, "key", "the name of a column")
 
@@ -384,5 +388,5 @@ def new_names(rule: Rule | Mixture, prefix: str, taken: Sequence[str]) -> list[s
     names = [f"{prefix}{name}" for name in ("decision", *middle, "flipped", *scores)]
     for name in names:
         if name in taken:
-            raise InputError(f"The table already has a column {name!r}: rename the new ones, with prefix or --prefix.")
+            raise InputError(f"The table already has a column {name!r}: rename the new ones with prefix or --prefix.")
     return names

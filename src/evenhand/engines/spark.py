@@ -1,7 +1,7 @@
 """Learning and applying on a Spark 4 DataFrame, with plain SQL expressions.
 
-Nothing of evenhand has to be installed on the workers. The cluster groups rows by integers made of their scores, labels
-and groups; only counts are collected, and the rows that a search needs as they are, at most ``max_in_memory`` values.
+evenhand need not be installed on the workers. The cluster groups rows by integers made of their scores, labels and
+groups. Only counts are collected, and the rows that a search needs unrounded, at most ``max_in_memory`` values.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def learn_rule(
     Parameters
     ----------
     data : pyspark.sql.DataFrame
-        The rows. They are read several times, and must be the same each time: cache what is not.
+        The rows. They are read several times and must be the same each time: cache them if they may change.
     criterion, tolerance, y, sensitive_features, p_y, p_group, sample_weight, pos_label, **options
         As in :func:`evenhand.engines.duckdb.learn_rule`: names of columns. Probabilities may be entries of a vector or
-        an array: ``"probability[1]"``; a vector alone, such as the ``probability`` of a Spark ML classifier, stands for
-        its second entry.
+        an array: ``"probability[1]"``; a vector alone, such as the ``probability`` of a Spark ML classifier, means its
+        second entry.
     """
     p_y = second_entry(data, p_y)
     data, _ = with_entries(data, p_y, p_group)
@@ -88,7 +88,7 @@ def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: 
 
 
 def __getattr__(name: str) -> Any:
-    """Give FairTransformer, which needs pyspark.ml, when it is asked for."""
+    """Return FairTransformer, which needs pyspark.ml, on first use."""
     if name != "FairTransformer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require("evenhand.engines.spark.FairTransformer", "engines", "pyspark.ml")
@@ -112,7 +112,7 @@ class Table:
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
-        """What each column holds."""
+        """The type of each column."""
         return kinds_of(self.frame)
 
     def distinct(self, *columns: str) -> list[tuple[Any, ...]]:
@@ -148,7 +148,7 @@ class Table:
             return int(self.frame.selectExpr("1 AS one").limit(most + 1).count())
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
-        """Return the rows of a choice; None where more than ``most`` are different."""
+        """Return the selected rows; None if more than ``most`` are different."""
         from pyspark.sql import functions
 
         gatherer = Gatherer(columns, most)
@@ -168,14 +168,14 @@ class Table:
         return gatherer.result()
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
-        """Return a row that is not made of probabilities, in words."""
+        """Return a text on a row with invalid probabilities."""
         with plain_errors():
             row = self._inner(columns).filter(f"NOT coalesce({cells.sound}, FALSE)").first().asDict()
         return f"one has p_y = {row['s0']} and p_group = {[v for k, v in row.items() if k[0] == 's' and k != 's0']}"
 
 
 def _count_cells(words: Any, some: Any, tally: Cells, counter: Counter) -> None:
-    """Group on the cluster, as coarsely as some of the rows let expect, and collect what is left if it is small."""
+    """Group on the cluster, as coarsely as a sample of the rows suggests, and collect the groups if they are few."""
     sums = counter.columns
     first = _grouped(some, tally, sums, counter.level).toArrow()
     rows = first.column(first.num_columns - 1).to_numpy()
@@ -190,7 +190,7 @@ def _count_cells(words: Any, some: Any, tally: Cells, counter: Counter) -> None:
     if found.num_rows <= most:
         _add(counter, found)
         return
-    # The estimate was wrong by far: keep the groups on the cluster while they are put together.
+    # The estimate was far off: keep the groups on the cluster while they are merged.
     del found
     grouped = _grouped(words, tally, sums, counter.level).persist()
     try:
@@ -205,7 +205,7 @@ def _count_cells(words: Any, some: Any, tally: Cells, counter: Counter) -> None:
 
 
 def _cells_expected(keys: Words, rows: NDArray[np.int64]) -> float:
-    """Return how many cells there are to be, judged by those that some rows fill once and twice (Chao's estimate)."""
+    """Return the expected number of cells, estimated from those that some rows fill once and twice (Chao)."""
     _, inverse = np.unique(keys, axis=0, return_inverse=True)
     counts = np.bincount(inverse.reshape(-1), rows)
     once, twice = int((counts == 1).sum()), int((counts == 2).sum())
@@ -221,7 +221,7 @@ def _add(counter: Counter | DenseCounter, table: Any) -> None:
 
 
 def _grouped(words: Any, tally: Tally, sums: int, level: int, *, counted: bool = False) -> Any:
-    """Return the counts and sums of rows, or of groups that are counted already, at a level."""
+    """Return the counts and sums of rows, or of groups that are already counted, at a level."""
     from pyspark.sql import functions
 
     keys = [f"k{j} & {mask} AS k{j}" for j, mask in enumerate(tally.masks(level).tolist())]

@@ -1,4 +1,4 @@
-"""Applying a rule to a Spark 4 DataFrame, and what learning on one needs as well."""
+"""Applies a rule to a Spark 4 DataFrame; also the functions that learning needs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def apply(
     """Return the DataFrame with the columns decision, fair_margin, flipped and bias_score_1, ... added.
 
     Columns that are not named are those that the rule was learnt on; see :func:`evenhand.engines.duckdb.apply`. A row
-    that is not made of probabilities is an error when the result is read; so is one that rounding took over
-    the edge of [0, 1], which :meth:`evenhand.Rule.decide` sets to it: give ``least(greatest(p, 0), 1)``.
+    without valid probabilities is an error when the result is read; so is one that is outside [0, 1] by rounding, which
+    :meth:`evenhand.Rule.decide` clips: use ``least(greatest(p, 0), 1)``.
     """
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
     check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
@@ -66,12 +66,12 @@ def check_frame(data: Any) -> Any:
 
 
 def kinds_of(data: Any) -> dict[str, str]:
-    """Return what each column of a DataFrame holds."""
+    """Return the type of each column of a DataFrame."""
     return {name: "number" if kind in _NUMBERS else _KINDS.get(kind, kind) for name, kind in data.dtypes}
 
 
 def second_entry(data: Any, column: str) -> str:
-    """Return a column of probabilities: of a vector, as a Spark ML classifier adds it, the positive label's entry."""
+    """Return a column of probabilities; for the vector of a Spark ML classifier, the positive label's entry."""
     kinds = dict(getattr(data, "dtypes", ()))
     return f"{column}[1]" if isinstance(column, str) and kinds.get(column) == "vector" else column
 
@@ -97,7 +97,7 @@ def with_entries(data: Any, *given: Any) -> tuple[Any, list[str]]:
 
 
 def _texts(given: Any) -> Iterator[str]:
-    """Give the texts inside dicts and tuples."""
+    """Yield the texts inside dicts and tuples."""
     if isinstance(given, str):
         yield given
     elif isinstance(given, Mapping | tuple):
@@ -107,7 +107,7 @@ def _texts(given: Any) -> Iterator[str]:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn what Spark raises into :class:`InputError` with one line."""
+    """Convert Spark's exceptions to :class:`InputError` with one line."""
     errors = _pyspark().errors
     try:
         yield

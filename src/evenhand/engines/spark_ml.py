@@ -1,4 +1,4 @@
-"""A rule as a stage of a Spark ML pipeline: :class:`FairTransformer`, which is in :mod:`evenhand.engines.spark`."""
+"""A rule as a stage of a Spark ML pipeline: :class:`FairTransformer`, in :mod:`evenhand.engines.spark`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from evenhand.rules.rule import Rule
 class FairTransformer(Transformer, DefaultParamsReadable[Any], DefaultParamsWritable):
     """A Spark ML transformer that adds the decisions of a rule to a DataFrame.
 
-    It is saved and loaded as other stages are, alone or in a PipelineModel; the rule is stored as JSON, and nothing is
-    pickled. The columns are those of :func:`evenhand.engines.spark.apply`.
+    It is saved and loaded like other stages, alone or in a PipelineModel; the rule is stored as JSON, and nothing is
+    pickled. It adds the columns of :func:`evenhand.engines.spark.apply`.
 
     Parameters
     ----------
     rule : Rule
         The rule.
     p_y : str or None, default=None
-        The column of P(Y = positive | x). A vector such as a classifier's ``probability`` stands for its second entry;
+        The column of P(Y = positive | x). A vector such as a classifier's ``probability`` means its second entry;
         ``"probability[0]"`` is the first. ``None`` is the column that the rule was learnt on.
     p_group : dict, or dict of dicts by attribute, default=None
-        The column of each group, or of each pair (label, group), which may be an entry of a vector, too.
+        The column of each group, or of each pair (label, group), which may also be an entry of a vector.
     prefix : str, default=""
-        Put before the names of the new columns.
+        The prefix of the names of the new columns.
     keep : bool, default=True
         Whether the DataFrame's own columns are kept.
     """
@@ -54,14 +54,14 @@ class FairTransformer(Transformer, DefaultParamsReadable[Any], DefaultParamsWrit
     ) -> None:
         super().__init__()
         self._setDefault(prefix="", keep=True)
-        # A stage that is read is first made empty.
+        # A stage that is read is created empty first.
         if rule is not None:
             self._set(rule=_with_columns(rule, p_y, p_group).to_json(), prefix=prefix, keep=keep)
 
     def getRule(self) -> Rule:  # noqa: N802 (Spark ML's way to name what returns a parameter)
         """Return the rule."""
         if not self.isDefined(self.rule):
-            raise InputError("This FairTransformer has no rule: make it with FairTransformer(rule=rule).")
+            raise InputError("This FairTransformer has no rule: create it with FairTransformer(rule=rule).")
         try:
             return Rule.from_json(self.getOrDefault(self.rule))
         except RuleFormatError as error:
@@ -72,7 +72,7 @@ class FairTransformer(Transformer, DefaultParamsReadable[Any], DefaultParamsWrit
 
 
 def _with_columns(rule: Rule, p_y: str | None, p_group: Any) -> Rule:
-    """Return a rule that says itself which columns it is applied to."""
+    """Return a rule that records the columns it is applied to."""
     score, cells = columns_of_rule(rule, p_y, p_group)
     columns = {name: (len(row) == 2 * len(rule.groups[name]), [row[key] for key in row]) for name, row in cells.items()}
     return dataclasses.replace(rule, learned_from={**rule.learned_from, "columns": remember(score, columns)})

@@ -1,4 +1,4 @@
-"""The SQL that DuckDB and Spark share: rows under inner names, and what applying a rule adds to them."""
+"""The SQL that DuckDB and Spark share: rows under inner names, and the columns that applying a rule adds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from evenhand.rules.scores import SUM_SLACK
 from evenhand.rules.sql import Dialect, Texts, dialect_of, fair_margin, group_cells
 
 _UNSOUND = (
-    "evenhand: a row has scores that are no probabilities, or do not sum to 1"
-    " (what rounding took over the edge is put right by least(greatest(score, 0), 1))"
+    "evenhand: a row has scores that are not probabilities, or do not sum to 1"
+    " (if they are outside [0, 1] by rounding, use least(greatest(score, 0), 1))"
 )
-_NO_KEY = "evenhand: a row has no key to draw its lot by: a key is a whole number from 0 to 2^62 - 1, or a text"
+_NO_KEY = "evenhand: a row has no valid key for its random draw: a key is a whole number from 0 to 2^62 - 1, or a text"
 
 
 def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> dict[str, str]:
     """Return an expression for each inner name: scores s0, s1, ..., the label, groups a0, a1, ... and the weight w.
 
-    ``kinds`` says of each column whether it holds "text", "bool", "number", "float" or something else.
+    ``kinds`` maps each column to its type: "text", "bool", "number", "float" or something else.
     """
     found = {"s0": _double(columns.p_y, spelling)}
     for names, cells in zip(columns.schema.names, columns.p_group, strict=True):
@@ -64,7 +64,7 @@ def _label(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> str
 
 
 def _run(name: str, kind: str, values: Sequence[Hashable], code: int) -> str:
-    """Return a case for whole numbers in a row, whose codes are in a row too: one test instead of one for each."""
+    """Return a case for consecutive whole numbers with consecutive codes: one test instead of one for each."""
     whole = [value for value in values if isinstance(value, int) and abs(value) < 1 << 30]
     if kind != "number" or len(whole) != len(values) or any(b - a != 1 for a, b in itertools.pairwise(whole)):
         return ""
@@ -76,14 +76,14 @@ def _double(column: str, spelling: Dialect) -> str:
 
 
 def _value(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
-    """Return a label or group as a literal of its column's kind, or say that it cannot be one."""
+    """Return a label or group as a literal of its column's type, or raise if it cannot be one."""
     if kind == "bool" and value in (0, 1):
         return "TRUE" if value else "FALSE"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if (kind == "text" and isinstance(value, str)) or (kind in ("number", "float") and number):
         return spelling.label(value)
     raise InputError(
-        f"The column {column!r} holds {kind} values, and {value!r} is none: spell labels and groups as the table does."
+        f"The column {column!r} has {kind} values, but {value!r} is not one: write labels and groups as in the table."
     )
 
 
@@ -92,8 +92,8 @@ def added_columns(
 ) -> list[str]:
     """Return the expressions of decision, fair_margin, flipped and the bias scores.
 
-    A row that is not made of probabilities fails with a message: ``error`` is the engine's function for that. So does
-    one that rounding took over the edge: setting it to the edge would cost half as much again on every other row.
+    A row without valid probabilities fails with a message; ``error`` is the engine's function for that. So does a row
+    that is outside [0, 1] by rounding: clipping would cost half as much again on every other row.
     """
     score = spelling.name(p_y)
     cells = group_cells(rule, p_group, spelling)
@@ -120,12 +120,12 @@ def drawn_columns(
     names: Sequence[str],
     engine: tuple[str, str],
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return what a mixture adds to a table: columns to put down one after another, and the final expressions.
+    """Return what a mixture adds to a table: columns to add one after another, and the final expressions.
 
-    The first are (name, expression), and a name that is put down again replaces the column. The others are decision,
-    expected_decision, lot, flipped and the bias scores. ``key`` is the column of keys and what it holds, ``names`` are
-    those of the new columns, and ``engine`` is the dialect and its function that fails: a row without a key fails with
-    a message, as does one that is not made of probabilities.
+    The first are (name, expression); a repeated name replaces the column. The others are decision, expected_decision,
+    lot, flipped and the bias scores. ``key`` is the column of keys and its type, ``names`` are the names of the new
+    columns, and ``engine`` is the dialect and its function that fails: a row without a key or without valid
+    probabilities fails with a message.
     """
     dialect, error = engine
     spelling, rule = dialect_of(dialect), mixture.rules[0]
@@ -165,14 +165,14 @@ def _base_margin(rule: Rule, score: str, spelling: Dialect) -> str:
 
 
 def _sound(score: str, cells: Mapping[AttributeKey, Texts]) -> str:
-    """Return the condition that a row is made of probabilities."""
+    """Return the condition that a row has valid probabilities."""
     names = [score, *(cell for array in cells.values() for cell in array.reshape(-1))]
     sums = [f"abs({' + '.join(array.reshape(-1))} - 1) <= {SUM_SLACK!r}" for array in cells.values()]
     return " AND ".join([*(f"{name} >= 0 AND {name} <= 1" for name in names), *sums])
 
 
 def _bias_score(rule: Rule, k: int, base: str, cells: Mapping[AttributeKey, Texts], spelling: Dialect) -> str:
-    """Return s_k = (2 yhat - 1) g_k / eta; infinite where eta is 0, and 0 where g_k is."""
+    """Return s_k = (2 yhat - 1) g_k / eta; infinite if eta is 0, and 0 if g_k is."""
     terms = []
     for event, prior, coefficient in zip(rule.events, rule.priors, rule.terms[k].coefficients, strict=True):
         if coefficient == 0.0:

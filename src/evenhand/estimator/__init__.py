@@ -1,1 +1,1 @@
-"""FairClassifier: models, cross-fitting and a rule behind scikit-learn's contract."""
+"""FairClassifier: models, cross-fitting and a rule behind scikit-learn's interface."""

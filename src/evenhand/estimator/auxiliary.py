@@ -1,9 +1,8 @@
-"""What the auxiliary model learns: p(A|x), or p(Y, A|x) where rates are compared within a label.
+"""The target of the auxiliary model: p(A|x), or p(Y, A|x) if rates are compared within a label.
 
-An auxiliary model that is trained here sees whole numbers as its classes: the group's place among the sorted
+An auxiliary model that is trained here gets whole numbers as its classes: the group's index among the sorted
 groups, or, for the pair of label and group, ``label * G + group`` with label 0 for the negative and 1 for the
-positive one. A model trained elsewhere may use these numbers, the groups themselves, or tuples ``(label,
-group)``.
+positive one. A model trained elsewhere may use these numbers, the groups themselves, or tuples ``(label, group)``.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """The attribute in words, other ones than those of any other attribute."""
+        """The attribute in words that no other attribute has."""
         return self.shown or str(self.name)
 
     @property
@@ -63,7 +62,7 @@ class Target:
 
     @property
     def cells(self) -> NDArray[np.intp]:
-        """Each row's pair of label and group, as ``label * G + group``; -1 where the group is not known."""
+        """Each row's pair of label and group, as ``label * G + group``; -1 if the group is not known."""
         return np.where(self.known, self.positive * len(self.groups) + self.attribute.codes, -1)
 
     @property
@@ -73,7 +72,7 @@ class Target:
 
     @property
     def codes(self) -> NDArray[np.intp]:
-        """Each row's class for the auxiliary model; -1 where the group is not known."""
+        """Each row's class for the auxiliary model; -1 if the group is not known."""
         return self.cells if self.joint else self.attribute.codes
 
     @property
@@ -87,20 +86,20 @@ class Target:
         return f"p(Y, {self.text}|x)" if self.joint else f"p({self.text}|x)"
 
     def without_rows(self) -> Target:
-        """Return the same without its rows, as predictions need it."""
+        """Return the target without its rows, which is enough for predictions."""
         attribute = dataclasses.replace(self.attribute, codes=self.attribute.codes[:0])
         return dataclasses.replace(self, attribute=attribute, positive=self.positive[:0])
 
     def class_name(self, code: int, labels: Sequence[Hashable]) -> str:
-        """Return one class of the auxiliary model in words."""
+        """Return a description of one class of the auxiliary model."""
         group = f"{self.text}={self.groups[code % len(self.groups)]!r}"
         return f"label {labels[code // len(self.groups)]!r} and {group}" if self.joint else group
 
 
 def needed_targets(criterion: Criterion, rows: Rows, *, joint: bool = False) -> dict[AttributeKey, Target]:
-    """Return, by key, the attributes whose probabilities the criterion needs, crossed ones included.
+    """Return, by key, the attributes whose probabilities the criterion needs, including crossed ones.
 
-    ``joint`` asks for p(Y, A|x) also where the criterion needs only p(A|x).
+    ``joint`` requests p(Y, A|x) even if the criterion needs only p(A|x).
     """
     criterion = criterion.unstratified
     rows = rows.crossing(criterion.intersections)
@@ -116,7 +115,7 @@ def needed_targets(criterion: Criterion, rows: Rows, *, joint: bool = False) -> 
 
 
 def choose_auxiliaries(auxiliary: Any, estimator: Any, names: Sequence[AttributeKey]) -> dict[AttributeKey, Any]:
-    """Return the model of each attribute: as it was given, or the estimator where none was."""
+    """Return the model of each attribute: the given one, or the estimator if none was given."""
     if isinstance(auxiliary, Mapping):
         given = by_attribute(auxiliary, names, "auxiliary")
         wrong = sorted(given.keys() ^ set(names), key=str)
@@ -129,7 +128,7 @@ def choose_auxiliaries(auxiliary: Any, estimator: Any, names: Sequence[Attribute
             raise InputError(f"One frozen auxiliary model cannot serve {list(names)!r}: give a dict by attribute.")
     if isinstance(estimator, FrozenEstimator) and any(given[name] is None for name in names):
         raise InputError(
-            "The estimator is frozen, so auxiliary=None has nothing to clone: give an auxiliary model,"
+            "The estimator is frozen, so auxiliary=None cannot clone it: give an auxiliary model,"
             " frozen (with cv=None) or one to be cross-fitted on these rows (with cv=5)."
         )
     return {name: estimator if given[name] is None else given[name] for name in names}
@@ -139,10 +138,10 @@ def frozen_classes(model: Any, what: str) -> NDArray[Any]:
     """Return the classes of a model that was trained elsewhere."""
     check_is_fitted(model)
     if not hasattr(model, "classes_"):
-        raise InputError(f"The frozen {what} has no classes_: nobody can tell which column of predict_proba is which.")
+        raise InputError(f"The frozen {what} has no classes_, so the columns of predict_proba cannot be identified.")
     if isinstance(model.classes_, list) and any(isinstance(classes, np.ndarray) for classes in model.classes_):
         raise InputError(
-            f"The frozen {what} has {len(model.classes_)} outputs, each with classes of its own; one is needed. Freeze"
+            f"The frozen {what} has {len(model.classes_)} outputs with separate classes; one is needed. Freeze"
             " one of them, as in FrozenEstimator(network.head(0)) for the networks of evenhand.paper.models."
         )
     return np.asarray(model.classes_)
@@ -150,7 +149,7 @@ def frozen_classes(model: Any, what: str) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A model's classes, and how their probabilities are put in the order that a rule reads."""
+    """A model's classes, and how their probabilities are put in the order that a rule expects."""
 
     joint: bool
     n_groups: int
@@ -174,7 +173,7 @@ class Layout:
 def layout_of(model: Any, target: Target, labels: tuple[Hashable, Hashable]) -> Layout:
     """Return the layout of a model trained elsewhere, from its ``classes_``; see this module's first lines.
 
-    A model of p(Y, A|x) serves a criterion that needs only p(A|x); the other way round is an error.
+    A model of p(Y, A|x) also works for a criterion that needs only p(A|x); the reverse is an error.
     """
     classes = frozen_classes(model, f"auxiliary model of {target.name!r}")
     found = list(classes) if _has_tuples(classes) else np.asarray(classes).tolist()
@@ -209,7 +208,7 @@ def _has_tuples(classes: Any) -> bool:
 
 
 def _flat(pairs: list[tuple[Hashable, Hashable]]) -> list[tuple[Hashable, ...]]:
-    """Return (label, a, b) for (label, (a, b)): the groups of a crossed attribute are tuples themselves."""
+    """Return (label, a, b) for (label, (a, b)), because the groups of a crossed attribute are tuples."""
     return [(label, *group) if isinstance(group, tuple) else (label, group) for label, group in pairs]
 
 
@@ -229,7 +228,7 @@ def known_groups(
         raise InputError(
             f"sensitive_features has no attribute {missing[0]!r}, which the decisions need; it has {list(columns)!r}."
         )
-    remedy = "drop them, for their decisions need the group"
+    remedy = "drop them, because their decisions need the group"
     found = {name: columns[name] for name in needed}
     attributes = read_sensitive(found, n_rows, groups=groups, remedy=remedy) if needed else {}
     return {name: _codes_among(target, attributes) for name, target in targets.items()}
@@ -249,7 +248,7 @@ def _codes_among(target: Target, attributes: Mapping[AttributeKey, Attribute]) -
 
 
 def certain(target: Target, codes: NDArray[np.intp], p_y: FloatArray) -> FloatArray:
-    """Return the probabilities of a group that is known: one, and with the label, p(Y|x) in that group."""
+    """Return the probabilities for a known group: one, and with the label, p(Y|x) in that group."""
     rows = np.arange(len(codes))
     if not target.joint:
         known = np.zeros((len(codes), len(target.groups)))

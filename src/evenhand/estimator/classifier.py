@@ -1,4 +1,4 @@
-"""FairClassifier: scikit-learn's contract around probabilities, cross-fitting and a fair rule."""
+"""FairClassifier: scikit-learn's interface around probabilities, cross-fitting and a fair rule."""
 
 from __future__ import annotations
 
@@ -62,99 +62,97 @@ JOINT = "joint"
 class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose decisions are fair between groups, at the least cost in accuracy.
 
-    It trains ``estimator`` for p(Y|x) and an auxiliary model for the groups, and learns from their
-    probabilities the best rule that meets ``criterion``. ``predict(X)`` needs no sensitive attribute.
+    It trains ``estimator`` for p(Y|x) and an auxiliary model for the groups, then learns from their probabilities the
+    best rule that meets ``criterion``. ``predict(X)`` needs no sensitive attribute.
 
     Parameters
     ----------
     estimator : classifier with predict_proba
-        The base model. One that is trained already is wrapped in :class:`sklearn.frozen.FrozenEstimator`.
+        The base model. Wrap a model that is already trained in :class:`sklearn.frozen.FrozenEstimator`.
     auxiliary : classifier, dict of classifiers by attribute, "joint" or None, default=None
-        The model of the groups, cloned for each attribute that the criterion needs. ``None`` clones
-        ``estimator``. It is trained on whole numbers: the group's place among the sorted groups where p(A|x)
-        is enough (demographic parity), else ``label * G + group``, where label is 0 for the negative and 1
-        for the positive label, G is the number of groups and group is the place among them. A frozen model
-        may have these as its ``classes_``, or the groups themselves, or tuples ``(label, group)``; the order
-        of columns does not matter. "joint" trains one model instead of two: ``estimator`` learns p(Y, A|x), and
-        p(Y|x) is its sum over the groups. It is for one attribute.
+        The model of the groups, cloned for each attribute that the criterion needs. ``None`` clones ``estimator``. Its
+        targets are whole numbers. If p(A|x) is enough (demographic parity), they are the index of the group among the
+        sorted groups. Otherwise they are ``label * G + group``, where label is 0 for the negative and 1 for the
+        positive label, G is the number of groups and group is that index. A frozen model may have these numbers as its
+        ``classes_``, or the groups themselves, or tuples ``(label, group)``, in any order. "joint" trains one model
+        instead of two: ``estimator`` learns p(Y, A|x), and p(Y|x) is its sum over the groups. Only for one attribute.
     criterion : str or Criterion, default="demographic_parity"
-        What must hold. Several attributes mean that each must meet it (fairlearn crosses them; here
-        :class:`evenhand.Intersection` asks for that). A criterion with ``within="occupation"`` compares groups inside
-        each stratum of that column of X, which ``predict`` needs too; in an array, ``within="x3"`` is column 3.
+        The fairness criterion. With several attributes, each must meet it; to cross them, as fairlearn does, use
+        :class:`evenhand.Intersection`. A criterion with ``within="occupation"`` compares groups inside each stratum of
+        that column of X, which ``predict`` also needs; in an array, ``within="x3"`` is column 3.
     tolerance : float, default=0.05
         The largest allowed difference of rates.
     search : {"certified", "directions", "lines", "dual", "smoothed"} or a search, default="certified"
         How the rule is found; see :func:`evenhand.learn_rule`.
     cv : int, splitter, iterable of splits, float in (0, 1) or None, default=5
-        How the rule's probabilities come about. A number of folds or a splitter cross-fits: each row's
-        probabilities come from models that did not see it, the rule is learnt on all rows, and the final
-        models are trained on all rows. Folds are stratified on label and group; a splitter gets that
-        combination as its ``y``. A float holds out that share of the rows for the rule and trains on the
-        rest. ``None`` needs frozen models: all rows are the rule's.
+        How the probabilities for the rule are made. A number of folds or a splitter cross-fits: each row's
+        probabilities come from models that were not trained on it, and the rule is learnt on all rows. Folds are
+        stratified by label and group; a splitter gets that combination as its ``y``. A float holds out that share of
+        the rows for the rule and trains on the rest. ``None`` requires frozen models and uses all rows for the rule.
     ensemble : bool or "matched", default=True
-        Whether the models of the folds are averaged, instead of training final models on all rows: one model fewer to
-        train, more accurate at equal gaps, and as many to predict with as there are folds. Without folds: no change.
-        "matched" draws the folds three times and averages one model of each: its probabilities are then
-        distributed as those the rule is learnt on. That is safest for flexible models on a few thousand rows,
-        whose final models differ from those of the folds.
+        Whether predictions average the models of the folds, instead of using final models trained on all rows. The
+        average needs one model fewer to train, is more accurate at equal gaps, and predicts with one model for each
+        fold. Without folds it has no effect. "matched" draws the folds three times and averages one model of each, so
+        that its probabilities have the same distribution as those the rule is learnt on. This is the safest choice for
+        flexible models on a few thousand rows, whose final models differ from those of the folds.
     recalibrate : bool, default=False
-        Whether the probabilities are first corrected by what all models say together
-        (:mod:`evenhand.estimator.recalibration`), on the rows that the rule is learnt from. That was worth 0.7 to 1.7
-        points of accuracy for boosted trees on four thousand rows, and up to a tenth of a point on larger data.
+        Whether the probabilities are first corrected with the outputs of all models together
+        (:mod:`evenhand.estimator.recalibration`), on the rows that the rule is learnt from. In our measurements this
+        gained 0.7 to 1.7 points of accuracy for boosted trees on 4,000 rows, and up to 0.1 points on larger data.
     safety : float, default=1.0
-        Draw each bound in by so many standard errors of its value, though to no less than half of the tolerance, and
-        leave a model that meets the bounds alone (:mod:`evenhand.rules.safety`). 0 is the paper's rule, which on
-        new rows is beyond the tolerance about every second time.
+        Tighten each bound by this number of standard errors of its value, but to no less than half of the tolerance.
+        If the model already meets the bounds, it is left unchanged (:mod:`evenhand.rules.safety`). 0 is the paper's
+        rule, which exceeds the tolerance on new rows about half of the time.
     confidence : float or None, default=None
-        Promise that every constraint holds in the population with this probability, for exactly the
-        classifier that is returned (:mod:`evenhand.rules.confidence`). Half of the rows are then seen by no model
-        and no search: they certify. ``rule_.learned_from["confidence"]`` says what.
+        Guarantee that every constraint holds in the population with this probability, for exactly the returned
+        classifier (:mod:`evenhand.rules.confidence`). Half of the rows are then reserved to certify the rule, and no
+        model or search uses them. The details are in ``rule_.learned_from["confidence"]``.
     objective : str, default="accuracy"
         What the rule maximises: "accuracy", "balanced_accuracy", or an F score such as "f1", "f2" or "f0.5"; see
         :func:`evenhand.learn_rule`.
     costs : (false positive, false negative) or dict, default=None
         Minimise the mean cost instead of maximising accuracy.
     randomize : bool, default=False
-        Whether lots may be drawn: ``rule_`` is then a :class:`evenhand.Mixture` that meets the bounds in the mean, also
-        at tolerances that no single rule meets. Pass ``predict`` a ``key``, such as customer numbers, so that the same
-        person always draws the same lot. Read the page on lotteries before you use one on people. It goes with the
-        certified search only, and not with ``confidence``.
+        Whether decisions may be random: ``rule_`` is then a :class:`evenhand.Mixture` that meets the bounds on average,
+        also at tolerances that no single rule meets. Pass ``predict`` a ``key``, such as customer numbers, so that the
+        same person always gets the same random draw. Read the page on lotteries before you use one on people. It
+        requires the certified search and cannot be combined with ``confidence``.
     missing : {"raise", "ignore"}, default="raise"
-        Whether rows of unknown group are an error, or train the base model, count for accuracy, and count for no
-        group's rate.
+        Whether rows of unknown group are an error. With "ignore" they train the base model and count for accuracy,
+        but not for any group's rate.
     evidence : {"labels", "model", "both"}, default="labels"
         What the rule is learnt from; see :func:`evenhand.learn_rule`.
     sensitive_at_predict : bool, default=False
-        Whether the attribute itself is used for decisions. The rule then is a threshold for each group, no
-        auxiliary model is trained, and ``predict`` asks for ``sensitive_features``.
+        Whether decisions use the attribute itself. The rule is then a threshold for each group, no auxiliary model is
+        trained, and ``predict`` requires ``sensitive_features``.
     sensitive_columns : column, or list of columns, of X, default=None
-        Where the attribute is found in X, by name in a frame or by number in an array, instead of passing
-        ``sensitive_features``.
+        The columns of X that contain the attributes, by name in a frame or by number in an array, as an alternative to
+        passing ``sensitive_features``.
     drop_sensitive : bool, default=True
-        Whether those columns are kept from the models. If so, ``predict`` takes X with or without them.
+        Whether those columns are hidden from the models. If so, ``predict`` takes X with or without them.
     pos_label : label or None, default=None
         The positive label; ``None`` is ``classes_[1]``.
     random_state : int, RandomState instance or None, default=None
-        Shuffles the folds, and seeds the models whose own ``random_state`` is None. An int gives the same
+        Seeds the shuffling of the folds, and the models whose own ``random_state`` is None. An int gives the same
         result each time.
     n_jobs : int or None, default=None
-        How many models are trained at the same time. It does not change the result.
+        How many models are trained in parallel. It does not change the result.
     verbose : int, default=0
         1 shows progress on standard error.
 
     Attributes
     ----------
     rule_ : Rule, or Mixture with ``randomize=True``
-        The rule; ``rule_.solution_`` says what the search proved.
+        The rule; ``rule_.solution_`` contains what the search proved.
     diagnostics_ : Diagnostics
         Counts of each label in each group, and calibration and AUC of the probabilities.
     held_out_ : HeldOut
-        What the rule was learnt from.
+        The rows and probabilities that the rule was learnt from.
     estimator_ : classifier
         The fitted base model.
     auxiliary_ : classifier, dict of classifiers by attribute, or None
-        The fitted auxiliary model; the key of a crossed attribute is its Intersection. None where the criterion or
-        ``sensitive_at_predict`` does without.
+        The fitted auxiliary model; the key of a crossed attribute is its Intersection. None if the criterion or
+        ``sensitive_at_predict`` makes it unnecessary.
     classes_ : ndarray of shape (2,)
         The labels.
     n_features_in_ : int
@@ -269,15 +267,15 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
 
         Parameters
         ----------
-        X : anything that the base model takes
-            The rows. Rows are selected; nothing else is done to X.
+        X : any input that the base model accepts
+            The features. X is only indexed by rows, not converted.
         y : array of shape (n,)
             Labels, any two values.
-        sensitive_features : array, Series, frame or dict of columns
-            Each row's group. Several columns are several attributes. Rows of all arguments are matched by position;
-            two pandas objects whose indexes differ are refused.
+        sensitive_features : array, Series, frame or dict of columns, default=None
+            Each row's group. Each column is one attribute. Rows of all arguments are matched by position; two pandas
+            objects with different indexes are an error.
         sample_weight : array of shape (n,), default=None
-            Weights for the models (those whose fit takes weights) and for the rule.
+            Weights for the rule, and for the models whose ``fit`` accepts weights.
 
         Returns
         -------
@@ -339,7 +337,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         return self
 
     def _with_strata(self, sample: Sample) -> Sample:
-        """Return the sample with the strata that are compared: all rows say which have too few."""
+        """Return the sample with the strata that are compared; all rows decide which strata have too few."""
         criterion = resolve(self.criterion)
         if not criterion.strata:
             return sample
@@ -371,15 +369,19 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         names = [] if self.sensitive_at_predict else list(targets)
         if self._joint:
             if self.sensitive_at_predict or self.cv is None:
-                raise InputError('auxiliary="joint" trains a model: it needs cv=5, or a share, and infers the groups.')
+                raise InputError(
+                    'auxiliary="joint" trains a model: use it with cv=5 or a share, and without sensitive_at_predict.'
+                )
             params = self._fit_params(sample.rows.sample_weight, [self.estimator])
             return joint_alone(targets, self.estimator, params, None if self.random_state is None else rng)
         if self.sensitive_at_predict and self.missing == "ignore":
-            raise InputError("sensitive_at_predict=True decides by the group: drop rows whose group is missing.")
+            raise InputError("sensitive_at_predict=True uses the group to decide: drop rows whose group is missing.")
         if self.sensitive_at_predict and self.auxiliary is not None:
             raise InputError("sensitive_at_predict=True uses the attribute itself: leave auxiliary=None.")
         if self.sensitive_at_predict and self.recalibrate:
-            raise InputError("recalibrate=True corrects inferred groups, and sensitive_at_predict=True infers none.")
+            raise InputError(
+                "recalibrate=True corrects inferred groups, but sensitive_at_predict=True infers none: use one of them."
+            )
         chosen = choose_auxiliaries(self.auxiliary, self.estimator, names)
         params = self._fit_params(sample.rows.sample_weight, [self.estimator, *chosen.values()])
         draw = None if self.random_state is None else rng
@@ -389,11 +391,11 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
 
     @property
     def _joint(self) -> bool:
-        """Whether one model of p(Y, A|x) does for everything."""
+        """Whether one model of p(Y, A|x) is used for labels and groups."""
         return isinstance(self.auxiliary, str)
 
     def _fit_params(self, weight: FloatArray | None, models: list[Any]) -> dict[int, dict[str, Any]]:
-        """Return what each model's fit is given besides X and its target, by the model's id."""
+        """Return the extra arguments of each model's fit, by the model's id."""
         if not routing_enabled():
             distinct = {id(model): model for model in models}
             return {key: crossfit.weight_params(model, weight) for key, model in distinct.items()}
@@ -401,7 +403,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         return {id(model): dict(routed[name]["fit"]) for name, model in self._routed_models().items()}
 
     def _set_features(self) -> None:
-        """Say which features were seen: X's, or the base model's where X is its own affair."""
+        """Set the feature attributes from X, or from the base model if only the base model validates X."""
         if self._columns is not None and self.drop_sensitive:
             self.n_features_in_ = self._columns.n_features
             if self._columns.feature_names is not None:
@@ -412,7 +414,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
                 setattr(self, name, getattr(self.estimator_, name))
 
     def _learn(self) -> Rule | Mixture:
-        """Return the rule, from what was held out, and as certified by what was reserved."""
+        """Return the rule learnt on the held-out rows, certified on the reserved rows if there are any."""
         held, options, tolerance = self.held_out_, self._options, self.tolerance
         try:
             rule: Rule | Mixture
@@ -423,7 +425,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
             else:
                 rule = learn_certified(held, self._certifying, options, tolerance=tolerance, confidence=self.confidence)
         except InfeasibleError as error:
-            error.add_note("The models are kept: with_tolerance(...) tries another tolerance at once.")
+            error.add_note("The trained models are kept: with_tolerance(...) tries another tolerance without training.")
             if self.diagnostics_.weaknesses:
                 error.add_note(self.diagnostics_.warning())
             raise
@@ -432,7 +434,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         return rule
 
     def _rule_options(self, rng: np.random.RandomState) -> Options:
-        """Return what the rule is learnt with besides the rows and the tolerance."""
+        """Return the options for learning the rule, except the rows and the tolerance."""
         seed = self.random_state
         return Options(
             criterion=resolve(self.criterion),
@@ -446,9 +448,9 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         )
 
     def frontier(self) -> Frontier:
-        """Return the best rule at each of a ladder of tolerances, from the rows that the rule was learnt from.
+        """Return the best rule at each of a range of tolerances, from the rows that the rule was learnt from.
 
-        It is searched for in the first call, and kept.
+        The first call computes it; later calls return the stored result.
 
         Returns
         -------
@@ -460,10 +462,10 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         return self._frontier
 
     def determinism(self) -> Determinism | None:
-        """Return what drawing no lots costs: how much more useful the best mixture of rules is on the same rows.
+        """Return the cost of a deterministic rule: how much higher the utility of the best mixture is on the same rows.
 
-        It is searched for in each call. None where the model was left alone, where ``confidence`` was asked for, and
-        with ``randomize=True``.
+        Each call searches again. The result is None if the model was left unchanged, with ``confidence``, and with
+        ``randomize=True``.
 
         Returns
         -------
@@ -473,7 +475,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         return None if isinstance(self.rule_, Mixture) else determinism(self.rule_, self.held_out_, self._options)
 
     def with_tolerance(self, tolerance: float) -> Self:
-        """Return a new fitted classifier with another tolerance: no model is trained, this one is kept.
+        """Return a new fitted classifier with another tolerance. No model is trained, and this classifier is unchanged.
 
         Parameters
         ----------
@@ -482,14 +484,14 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
 
         Notes
         -----
-        With ``confidence`` the same reserved rows certify again. The promise then holds for each tolerance
-        that was fixed in advance, not for one that is chosen by what the others gave; hence a warning.
+        With ``confidence``, the same reserved rows certify again. The guarantee then holds for each tolerance that
+        was fixed in advance, not for one that is chosen after seeing the others' results, so a warning is given.
         """
         check_is_fitted(self, "held_out_")
         if self._certifying is not None:
             warnings.warn(
-                "Another tolerance is tested on the reserved rows of the first: the confidence holds for each"
-                " on its own, not for the one that looks best. To choose among several, fit anew on new rows.",
+                "This tolerance is tested on the same reserved rows as the first: the confidence holds for each"
+                " alone, not for the one that looks best. To choose among several, fit again on new rows.",
                 EvenhandWarning,
                 stacklevel=2,
             )
@@ -500,10 +502,10 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         return other
 
     def get_metadata_routing(self) -> Any:
-        """Return the routing of metadata: what this estimator asks for, and what it hands to its models.
+        """Return the metadata routing: what this estimator requests, and what it passes to its models.
 
-        ``fit`` and ``score`` ask for ``sensitive_features`` unless told otherwise. ``sample_weight`` goes to
-        the models that request it.
+        By default, ``fit`` and ``score`` request ``sensitive_features``. ``sample_weight`` is passed to the models that
+        request it.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
         mapping = MethodMapping().add(caller="fit", callee="fit")
@@ -526,8 +528,8 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
             return diagram
         rule = self.rule_
         asked = f"{type(rule.criterion).__name__} to within {self.tolerance:g}, on {len(self.held_out_):,} rows"
-        result = "" if rule.solution is None else f" {rule.solution.sentence}"
-        return diagram + Description(f"Fair rule: {asked}.{result}").html()
+        result = [] if rule.solution is None else [rule.solution.sentence]
+        return diagram + Description(f"Fair rule: {asked}.", result).html()
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**options)

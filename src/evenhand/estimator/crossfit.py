@@ -1,4 +1,4 @@
-"""Cross-fitting: every row's probabilities come from models that did not see it."""
+"""Cross-fitting: every row's probabilities come from models that were not trained on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Final = Literal["refit", "ensemble", "holdout", "frozen"]
 class Plan:
     """Which rows train and which are held out, and which models predict in the end.
 
-    ``kept`` are the splits whose models an ensemble averages.
+    ``kept`` contains the splits whose models an ensemble averages.
     """
 
     rows: RowNumbers
@@ -61,10 +61,10 @@ def make_plan(
     ensemble: Ensemble,
     rng: np.random.RandomState,
 ) -> Plan:
-    """Split some rows, so that every part has every cell of label and group that is needed.
+    """Split some rows, so that every part contains every needed cell of label and group.
 
-    A matched ensemble takes one model of each round of folds. A row's out-of-fold probability then is the mean
-    of as many models, trained in the same way on as many rows, as that of a new row: they have one distribution.
+    A matched ensemble uses one model of each round of folds. A row's out-of-fold probability and that of a new row are
+    then means of equally many models, trained in the same way on equally many rows, so their distributions agree.
     """
     if cv is None:
         return Plan(rows, (), "frozen")
@@ -84,9 +84,9 @@ def make_plan(
     else:
         splits = _given_splits(cv, sample.X, strata(cells), rows)
     for train, test in splits:
-        _check_counts(sample, targets, train, 1, "a part of cv's that trains models has none")
+        _check_counts(sample, targets, train, 1, "a training part of cv has none")
         if np.intersect1d(train, test).size:
-            raise InputError("A split of cv has rows both in its training and its test part: they must be disjoint.")
+            raise InputError("A split of cv has the same rows in its training and test parts: they must be disjoint.")
     if not ensemble:
         return Plan(rows, tuple(splits), "refit")
     kept = _first_of_rounds(splits, rows) if ensemble == "matched" else range(len(splits))
@@ -113,8 +113,8 @@ def _first_of_rounds(splits: Sequence[tuple[RowNumbers, RowNumbers]], rows: RowN
 def stratified_folds(cells: Sequence[NDArray[np.intp]], n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
     """Return each row's fold, such that every cell of every column is spread evenly over the folds.
 
-    The rarest cell is dealt out first, each next row of a cell to a fold that has the fewest rows of it. For
-    one column the folds' counts differ by at most one in each cell.
+    The rarest cell is assigned first, each of its rows to a fold that has the fewest rows of the cell. With one column,
+    the folds' counts differ by at most one in each cell.
     """
     fold = np.full(len(cells[0]), -1, dtype=np.intp)
     every = [(int(count), j, value) for j, column in enumerate(cells) for value, count in _counts(column)]
@@ -128,7 +128,7 @@ def stratified_folds(cells: Sequence[NDArray[np.intp]], n_folds: int, rng: np.ra
 
 
 def _fill(has: NDArray[np.intp], total: NDArray[np.intp], n: int) -> NDArray[np.intp]:
-    """Return the folds of n more rows: each time the one with the fewest of the cell, then of all rows."""
+    """Return the folds of n more rows: for each, the fold with the fewest rows of the cell, then of all rows."""
     depth = int(np.ptp(has)) + -(-n // len(has)) + 1
     level = has[:, None] + np.arange(depth)
     number = np.broadcast_to(np.arange(len(has))[:, None], level.shape)
@@ -137,7 +137,7 @@ def _fill(has: NDArray[np.intp], total: NDArray[np.intp], n: int) -> NDArray[np.
 
 
 def cells_of(sample: Sample, targets: Mapping[AttributeKey, Target]) -> list[NDArray[np.intp]]:
-    """Return each row's cell of label and group, for each needed attribute; without any, its label."""
+    """Return each row's cell of label and group for each needed attribute, or its label if there is none."""
     return [target.cells for target in targets.values()] or [sample.positive.astype(np.intp)]
 
 
@@ -197,7 +197,7 @@ def _check_holdout(
 class Learner:
     """A model to train, or a frozen one to use: its classes in order and each row's class.
 
-    Rows that are not ``known`` have no class: they train nothing.
+    Rows that are not ``known`` have no class and are not used for training.
     """
 
     name: str
@@ -214,7 +214,7 @@ class Learner:
 
 
 def check_frozen(learners: Sequence[Learner], *, cv: Any, ensemble: Ensemble) -> None:
-    """Check that what is frozen and what is to be trained go together with ``cv``."""
+    """Check that the frozen and trainable models are compatible with ``cv``."""
     label, frozen = learners[0], [learner.frozen for learner in learners]
     if label.frozen:
         own, wanted = frozen_classes(label.model, "estimator").tolist(), label.classes.tolist()
@@ -223,18 +223,20 @@ def check_frozen(learners: Sequence[Learner], *, cv: Any, ensemble: Ensemble) ->
     if cv is None and not all(frozen):
         untrained = learners[frozen.index(False)].name
         raise InputError(
-            f"cv=None needs models that are trained already, and that of {untrained} is not: wrap it in"
+            f"cv=None needs models that are already trained, but that of {untrained} is not: wrap it in"
             " sklearn.frozen.FrozenEstimator, or use cv=5 to cross-fit it on these rows."
         )
     if cv is not None and all(frozen):
-        raise InputError("Every model is frozen: there is nothing to cross-fit. Set cv=None; fit then uses all rows.")
+        raise InputError(
+            "Every model is frozen, so none can be cross-fitted. Set cv=None; fit then uses all rows for the rule."
+        )
     if ensemble == "matched" and (cv is None or isinstance(cv, float)):
-        raise InputError(f"ensemble={ensemble!r} averages the models of folds, and cv={cv!r} has none: use cv=5.")
+        raise InputError(f"ensemble={ensemble!r} averages the models of folds, but cv={cv!r} has none: use cv=5.")
 
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """The fitted models, from which new rows get their probabilities."""
+    """The fitted models, which give new rows their probabilities."""
 
     estimator: Any
     classes: NDArray[Any]
@@ -247,7 +249,7 @@ class Models:
     def probabilities(
         self, X: Any, codes: Mapping[AttributeKey, NDArray[np.intp]]
     ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
-        """Return p_y and p_group; the latter from the groups themselves where their codes are given."""
+        """Return p_y and p_group; if codes of known groups are given, p_group is computed from them."""
         if isinstance(self.estimator, LabelMarginal):
             ((name, layout),) = self.layouts.items()
             joint = layout.arrange(class_probabilities(self.auxiliaries[name], X, layout.classes))
@@ -265,14 +267,14 @@ class Models:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The model that predicts from now on, and the probabilities of the rows that were held out."""
+    """The model for predictions, and the probabilities of the held-out rows."""
 
     model: Any
     probabilities: FloatArray
 
 
 class _MadeByFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier around models that ``FairClassifier.fit`` trains: it is fitted when it is made."""
+    """A classifier around models that ``FairClassifier.fit`` trained; it is fitted on construction."""
 
     classes: NDArray[Any]
 
@@ -292,8 +294,10 @@ class _MadeByFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Refuse: its models are trained by cross-fitting."""
-        raise InputError(f"A {type(self).__name__} is made by FairClassifier.fit, which trains its models.")
+        """Raise, because its models are trained by cross-fitting."""
+        raise InputError(
+            f"A {type(self).__name__} is created by FairClassifier.fit, which trains its models: call that instead."
+        )
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probabilities, of shape (n, classes)."""
@@ -321,7 +325,7 @@ class FoldEnsemble(_MadeByFit):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The same.
+        The classes.
     """
 
     def __init__(self, estimators: Sequence[Any], *, classes: NDArray[Any]) -> None:
@@ -345,13 +349,13 @@ class LabelMarginal(_MadeByFit):
     Parameters
     ----------
     model : fitted classifier
-        Its classes are the numbers ``label * G + group``, with label 1 for the positive label.
+        A model whose classes are the numbers ``label * G + group``, with label 1 for the positive label.
     classes : array of shape (2,)
         The labels.
     positive_index : int
-        The place of the positive label among them.
+        The index of the positive label among them.
     n_groups : int
-        G.
+        The number of groups, G.
     """
 
     def __init__(self, model: Any, *, classes: NDArray[Any], positive_index: int, n_groups: int) -> None:
@@ -378,12 +382,12 @@ def class_probabilities(model: Any, X: Any, classes: NDArray[Any]) -> FloatArray
     """Return predict_proba with its columns in the order of ``classes``, matched by ``classes_``."""
     what = f"{type(model).__name__}.predict_proba"
     if not hasattr(model, "classes_"):
-        raise InputError(f"{type(model).__name__} has no classes_: nobody can tell which column of {what} is which.")
+        raise InputError(f"{type(model).__name__} has no classes_, so the columns of {what} cannot be identified.")
     p = as_float_array(model.predict_proba(X), what)
     own, wanted = np.asarray(model.classes_).tolist(), classes.tolist()
     if p.ndim != 2 or p.shape[1] != len(own):
         raise InputError(
-            f"{what} gave an array of shape {p.shape}; one column for each of its {len(own)} classes is needed."
+            f"{what} gave an array of shape {p.shape}; expected one column for each of its {len(own)} classes."
         )
     if own == wanted:
         return p
@@ -396,7 +400,7 @@ def class_probabilities(model: Any, X: Any, classes: NDArray[Any]) -> FloatArray
 
 
 def cross_fit(X: Any, learners: Sequence[Learner], plan: Plan, *, n_jobs: int | None, verbose: int) -> list[Trained]:
-    """Train every learner on every split, and in the end on all rows where the plan says so, in parallel."""
+    """Train every learner on every split in parallel, and on all rows if the plan says so."""
     tasks = [task for learner in learners for task in _tasks(learner, plan)]
     calls = (delayed(_train)(X, task) for task in tasks)
     results: dict[int, list[Any]] = {id(learner): [] for learner in learners}
@@ -447,8 +451,8 @@ def _train(X: Any, task: _Task) -> tuple[Any, FloatArray | None]:
         raise InputError(
             f"Training {type(learner.model).__name__} for {learner.name}, which has {len(learner.classes)} classes,"
             f" failed ({type(error).__name__}: {' '.join(str(error).split())[:200]}). If its number of outputs is"
-            f" fixed, as that of a network is, give a model with {len(learner.classes)} outputs as auxiliary=...;"
-            " without auxiliary, it is a copy of the estimator."
+            f" fixed, as in a network, pass a model with {len(learner.classes)} outputs as auxiliary=...;"
+            " the default is a copy of the estimator."
         ) from error
     if task.test is None:
         return model, None
@@ -473,7 +477,7 @@ def _collect(X: Any, learner: Learner, results: list[tuple[_Task, Any, FloatArra
 
 
 def seeded(model: Any, rng: np.random.RandomState | None) -> Any:
-    """Return an unfitted copy of a model, whose own seeds are drawn from ``rng`` where it has none."""
+    """Return an unfitted copy of a model. Its unset seeds are drawn from ``rng``."""
     model = clone(model)
     if rng is not None and not isinstance(model, FrozenEstimator):
         params = model.get_params(deep=True)
@@ -483,7 +487,7 @@ def seeded(model: Any, rng: np.random.RandomState | None) -> Any:
 
 
 def weight_params(model: Any, weight: FloatArray | None) -> dict[str, FloatArray]:
-    """Return how a model's fit is given the weights when metadata routing is off."""
+    """Return the arguments that pass weights to a model's fit if metadata routing is off."""
     if weight is None or isinstance(model, FrozenEstimator):
         return {}
     if isinstance(model, Pipeline) and has_fit_parameter(model.steps[-1][1], "sample_weight"):
@@ -491,8 +495,8 @@ def weight_params(model: Any, weight: FloatArray | None) -> dict[str, FloatArray
     if has_fit_parameter(model, "sample_weight"):
         return {"sample_weight": weight}
     warnings.warn(
-        f"{type(model).__name__}.fit takes no sample_weight: the model is trained without weights, and only"
-        " the rule is learnt with them.",
+        f"{type(model).__name__}.fit does not accept sample_weight: the model is trained without weights, and only"
+        " the rule uses them.",
         EvenhandWarning,
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""How good the probabilities are that a rule was learnt from: counts, calibration and AUC, as plain data."""
+"""The quality of the probabilities that a rule was learnt from: counts, calibration and AUC, as plain data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ClassQuality:
-    """How well one class is predicted: against all others.
+    """The quality of the predictions for one class against all others.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class ClassQuality:
     share : float
         The share of the weight that has the class.
     auc : float
-        The area under the ROC curve; NaN where all rows, or none, have the class.
+        The area under the ROC curve; NaN if all rows, or none, have the class.
     brier : float
         The mean squared error of the probability.
     calibration_error : float
@@ -60,10 +60,10 @@ class ClassQuality:
 
 @dataclass(frozen=True)
 class Separation:
-    """How well an auxiliary model tells an attribute's groups apart, among all rows or those with one label.
+    """How well an auxiliary model separates an attribute's groups, among all rows or those with one label.
 
-    ``auc`` is that of the group that is told apart best. The label's own part in p(Y, A|x) is taken out
-    first, by conditioning on the label, so an auxiliary that knows the label but not the group has 0.5.
+    ``auc`` is that of the best separated group. The label's own part in p(Y, A|x) is removed first by conditioning on
+    the label, so a model that predicts the label but not the group has an AUC of 0.5.
     """
 
     attribute: str
@@ -72,7 +72,7 @@ class Separation:
 
     @property
     def weak(self) -> bool:
-        """Whether the groups are hardly told apart."""
+        """Whether the groups are hardly separated."""
         return self.auc < WEAK_AUC
 
     def __str__(self) -> str:
@@ -82,18 +82,18 @@ class Separation:
 
 @dataclass(frozen=True, repr=False)
 class Diagnostics(Displayed):
-    """What the probabilities are worth, on rows that their models did not see.
+    """The quality of the probabilities, on rows that their models were not trained on.
 
     Attributes
     ----------
     rows : int
-        The rows that the rule was learnt from.
+        The number of rows that the rule was learnt from.
     cells : tuple of Cell
         Rows and weight by attribute, group and label.
     classes : tuple of ClassQuality
         Calibration and AUC of p(Y|x) and of each class of p(A|x) or p(Y, A|x).
     separations : tuple of Separation
-        How well the groups are told apart, for each attribute.
+        How well the groups of each attribute are separated.
     """
 
     rows: int
@@ -103,17 +103,17 @@ class Diagnostics(Displayed):
 
     @property
     def weaknesses(self) -> tuple[Separation, ...]:
-        """Where groups are hardly told apart."""
+        """The weak separations."""
         return tuple(found for found in self.separations if found.weak)
 
     def warning(self) -> str:
-        """Return what the weaknesses mean for the reachable gap, in words."""
+        """Return a text on what the weak separations mean for the reachable gap."""
         parts = ", ".join(f"{found} (AUC {found.auc:.3f})" for found in self.weaknesses)
         return (
-            f"The auxiliary model hardly tells apart {parts}; 0.5 is a guess. A rule can then close a gap"
-            " mostly by moving everyone towards the same decision, so a small tolerance costs much accuracy,"
+            f"The auxiliary model hardly separates {parts}; 0.5 is a random guess. A rule can then close a gap only"
+            " by giving almost everyone the same decision, so a small tolerance costs much accuracy,"
             " and the gap on new rows may exceed it. Use a better auxiliary model or more features, a larger"
-            " tolerance, or, where that is allowed, sensitive_at_predict=True. See diagnostics_."
+            " tolerance, or, if permitted, sensitive_at_predict=True. See diagnostics_."
         )
 
     def _tables(self) -> tuple[Table, Table]:
@@ -151,7 +151,7 @@ def diagnose(
     positive: NDArray[np.bool_],
     weight: FloatArray,
 ) -> Diagnostics:
-    """Return the diagnostics of probabilities; ``rows`` are their rows among those of the targets."""
+    """Return the diagnostics of probabilities; ``rows`` are their row numbers in the targets."""
     cells, separations = [], []
     classes = [_quality("p(Y|x)", f"label {labels[1]!r}", p_y, positive, weight)]
     for target in targets.values():
@@ -189,7 +189,7 @@ def _quality(model: str, name: str, p: FloatArray, inside: NDArray[np.bool_], we
 
 
 def _separation(p: FloatArray, codes: NDArray[np.intp], weight: FloatArray) -> float:
-    """Return the AUC of the group that is told apart best; ``p`` is known up to a factor in each row."""
+    """Return the AUC of the best separated group; ``p`` is known up to a factor in each row."""
     total = p.sum(axis=1, keepdims=True)
     share = np.divide(p, total, out=np.full_like(p, 1.0 / p.shape[1]), where=total > 0.0)
     found = [auc(share[:, g], codes == g, weight) for g in range(p.shape[1])]
@@ -197,7 +197,7 @@ def _separation(p: FloatArray, codes: NDArray[np.intp], weight: FloatArray) -> f
 
 
 def auc(score: FloatArray, inside: NDArray[np.bool_], weight: FloatArray) -> float:
-    """Return the weighted area under the ROC curve; ties count half, and one class alone gives NaN."""
+    """Return the weighted area under the ROC curve; ties count half, and a single class gives NaN."""
     if not 0.0 < float(weight[inside].sum()) < float(weight.sum()):
         return float("nan")
     return float(roc_auc_score(inside, score, sample_weight=weight))

@@ -1,4 +1,4 @@
-"""What a rule is learnt from: rows with the probabilities of models that did not see them."""
+"""The rows that a rule is learnt from, with the probabilities of models that were not trained on them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from evenhand.rules.events import AttributeKey
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class HeldOut(Displayed, Rows):
-    """Rows that no model was trained on, and what the models say about them.
+    """Rows that no model was trained on, with the models' probabilities.
 
-    Besides what all :class:`evenhand.rows.Rows` have (``y``, ``sensitive_features``, ``groups``, ``p_y``, ``p_group``,
-    ``sample_weight``):
+    It has the attributes of :class:`evenhand.rows.Rows` (``y``, ``sensitive_features``, ``groups``, ``p_y``,
+    ``p_group``, ``sample_weight``) and:
 
     Attributes
     ----------
     rows : array of int
-        Their numbers among the rows that ``fit`` was given.
+        Their row numbers in the data passed to ``fit``.
     """
 
     rows: RowNumbers
@@ -46,7 +46,7 @@ class HeldOut(Displayed, Rows):
 
     @classmethod
     def of(cls, sample: Sample, rows: RowNumbers, p_y: FloatArray, p_group: dict[AttributeKey, FloatArray]) -> HeldOut:
-        """Take some rows of a sample, with their probabilities."""
+        """Return some rows of a sample, with their probabilities."""
         taken = sample.rows.take(rows)
         known = {field.name: getattr(taken, field.name) for field in fields(Rows)}
         return cls(**{**known, "p_y": p_y, "p_group": p_group}, rows=rows)

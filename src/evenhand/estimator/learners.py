@@ -1,4 +1,4 @@
-"""Which models a fair classifier trains: one of the labels and one for each attribute, or one of both together."""
+"""Which models a fair classifier trains: one for the labels and one for each attribute, or one for both together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def label_and_groups(
     params: FitParams,
     draw: np.random.RandomState | None,
 ) -> tuple[list[Learner], Layouts]:
-    """Return the model of the labels, and one for each attribute; ``params`` is what each fit gets, by model id."""
+    """Return the model of the labels, and one for each attribute; ``params`` has fit arguments by model id."""
     learners = [Learner("p(Y|x)", seeded(estimator, draw), sample.y, sample.classes, params[id(estimator)])]
     layouts: Layouts = {}
     for name, given in auxiliaries.items():
@@ -41,12 +41,14 @@ def label_and_groups(
 def joint_alone(
     targets: Targets, estimator: Any, params: FitParams, draw: np.random.RandomState | None
 ) -> tuple[list[Learner], Layouts]:
-    """Return the one model to train where p(Y|x) is the sum of p(Y, A|x)."""
+    """Return the single model to train if p(Y|x) is the sum of p(Y, A|x)."""
     if isinstance(estimator, FrozenEstimator):
-        raise InputError('auxiliary="joint" trains the estimator on label and group, and this one is frozen.')
+        raise InputError(
+            'auxiliary="joint" trains the estimator on label and group, but this one is frozen: pass an unfrozen model.'
+        )
     if len(targets) != 1:
         raise InputError(
-            f'auxiliary="joint" is for one attribute, and the criterion needs {list(map(str, targets))!r}: leave'
+            f'auxiliary="joint" supports one attribute, but the criterion needs {list(map(str, targets))!r}: leave'
             " auxiliary=None."
         )
     ((name, target),) = targets.items()
@@ -55,7 +57,7 @@ def joint_alone(
 
 
 def with_marginal(joint: Trained, layouts: Layouts, sample: Sample) -> list[Trained]:
-    """Return the model of the labels that a model of label and group contains, and that model."""
+    """Return the model of the labels derived from a model of label and group, and that model."""
     (layout,) = layouts.values()
     marginal = LabelMarginal(
         joint.model, classes=sample.classes, positive_index=sample.positive_index, n_groups=layout.n_groups

@@ -1,4 +1,4 @@
-"""What a fitted FairClassifier does with new rows: probabilities from its models, decisions from its rule."""
+"""Predictions of a fitted FairClassifier: probabilities from its models, decisions from its rule."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Predictions:
 
         Parameters
         ----------
-        X : anything that the base model takes
-            The rows.
+        X : any input that the base model accepts
+            The features.
         sensitive_features : array, Series, frame or dict of columns, default=None
-            Each row's group. Only with ``sensitive_at_predict=True``, which needs it.
+            Each row's group. It is required with ``sensitive_at_predict=True`` and not allowed otherwise.
         key : array of shape (n,), default=None
             Whole numbers or texts that identify the rows, such as customer numbers. Only with ``randomize=True``: the
-            same key always draws the same lot. ``None`` draws by the scores themselves, so that rows with equal scores
-            are decided alike; see :mod:`evenhand.rules.lots`.
+            same key always gets the same random draw. With ``None`` the draw depends on the scores, so that rows with
+            equal scores get the same decision; see :mod:`evenhand.rules.lots`.
 
         Returns
         -------
@@ -67,8 +67,8 @@ class Predictions:
     ) -> FloatArray:
         """Return the fair margin of each row: above 0 iff ``predict`` gives ``classes_[1]``.
 
-        With ``randomize=True`` it is the chance of a positive decision minus the lot. See :meth:`predict` for the
-        parameters.
+        With ``randomize=True`` it is the probability of a positive decision minus the random draw. See :meth:`predict`
+        for the parameters.
         """
         margin = self._margin(X, sensitive_features, key)
         if self._models.positive_index == 1:
@@ -76,10 +76,10 @@ class Predictions:
         return np.where(margin == 0.0, np.nextafter(0.0, 1.0), -margin)
 
     def expected_decision(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
-        """Return each row's probability of the positive decision, before its lot is drawn.
+        """Return each row's probability of the positive decision, before the random draw.
 
-        It is 0 or 1 where no lot decides: everywhere without ``randomize=True``. The positive decision is that for
-        ``pos_label``. See :meth:`predict` for the parameters.
+        Without ``randomize=True`` it is always 0 or 1. The positive decision is that for ``pos_label``. See
+        :meth:`predict` for the parameters.
         """
         p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
         if isinstance(self.rule_, Mixture):
@@ -89,8 +89,8 @@ class Predictions:
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the base model's probabilities, of shape (n, 2), with columns in the order of ``classes_``.
 
-        They are estimates of p(Y|x) and are not changed by the rule, as in scikit-learn's threshold
-        classifiers: the decisions of :meth:`predict` are not ``predict_proba(X)[:, 1] > 0.5``.
+        They are estimates of p(Y|x) and are not changed by the rule, as in scikit-learn's threshold classifiers. So the
+        decisions of :meth:`predict` are not ``predict_proba(X)[:, 1] > 0.5``.
         """
         check_is_fitted(self, "rule_")
         return class_probabilities(self.estimator_, self._features(X), self.classes_)
@@ -103,7 +103,7 @@ class Predictions:
     def explain(
         self, X: Any, *, sensitive_features: SensitiveFeatures | None = None, key: Any = None
     ) -> list[Receipt] | list[DrawnReceipt]:
-        """Return a receipt for each row: what spoke for which decision. Parameters as in :meth:`predict`."""
+        """Return a receipt for each row: the terms that add up to its decision. Parameters as in :meth:`predict`."""
         p_y, p_group = self.probabilities(X, sensitive_features=sensitive_features)
         if isinstance(self.rule_, Mixture):
             return self.rule_.explain(p_y, p_group, key=key)
@@ -124,9 +124,9 @@ class Predictions:
         Parameters
         ----------
         X, y
-            The rows and their labels.
+            The features and the labels.
         sample_weight : array of shape (n,), default=None
-            Their weights.
+            The weights of the rows.
         sensitive_features : array, Series, frame or dict of columns, default=None
             Used only with ``sensitive_at_predict=True``.
         key : array of shape (n,), default=None
@@ -150,33 +150,33 @@ class Predictions:
         confidence: float = 0.95,
         provenance: Mapping[str, Any] | None = None,
     ) -> Report:
-        """Judge the classifier on rows and write the report, in one call.
+        """Evaluate the classifier on some rows and write the report.
 
-        A warning says so where a gap on held-out rows is wider than that of the model alone.
+        Warns if a gap on held-out rows is larger than that of the model alone.
 
         Parameters
         ----------
         X, y
-            The rows and their labels.
+            The features and the labels.
         sensitive_features : array, Series, frame or dict of columns, default=None
             Each row's group; ``None`` reads the ``sensitive_columns`` of X.
         path : path or None, default=None
-            Where the HTML file goes; ``None`` writes none.
+            Where to write the HTML file; ``None`` writes no file.
         sample_weight : array of shape (n,), default=None
             The weights of the rows.
         held_out : bool, default=True
-            Whether these rows took part neither in training nor in learning the rule.
+            Whether these rows were used neither for training nor for learning the rule.
         title : str, default="Fairness report"
             The heading.
         confidence : float, default=0.95
-            The level of the intervals.
+            The confidence level of the intervals.
         provenance : mapping, default=None
-            Where the rows come from, shown as it is.
+            Where the rows come from, shown unchanged in the report.
 
         Returns
         -------
         evenhand.report.Report
-            Displayed, a summary; ``html()``, ``json()`` and ``write(path)`` give all of it.
+            It displays as a summary; ``html()``, ``json()`` and ``write(path)`` give the complete report.
 
         Examples
         --------
@@ -205,7 +205,7 @@ class Predictions:
         return found
 
     def groups_of(self, X: Any, sensitive_features: SensitiveFeatures | None = None) -> SensitiveFeatures | None:
-        """Return each row's group: as given, else from the ``sensitive_columns`` of X; None where there are none."""
+        """Return each row's group: as given, else from the ``sensitive_columns`` of X, else None."""
         if sensitive_features is None and self._columns is not None:
             return self._columns.read(X)
         return sensitive_features
@@ -220,7 +220,7 @@ class Predictions:
     def probabilities(
         self, X: Any, *, sensitive_features: SensitiveFeatures | None = None
     ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
-        """Return (p_y, p_group) exactly as the rule sees them, recalibration included.
+        """Return (p_y, p_group) exactly as the rule uses them, including recalibration.
 
         Parameters
         ----------
@@ -233,8 +233,8 @@ class Predictions:
             P(Y = positive | x).
         p_group : dict of arrays
             p(A|x) of shape (n, G) or p(Y, A|x) of shape (n, 2, G), by attribute: a name, or the Intersection of a
-            crossed one; within strata, those of each stratum beside them. ``rule_.decide(p_y, p_group)`` is
-            ``predict(X)``.
+            crossed one. With strata, it also contains the values of each stratum column. ``rule_.decide(p_y, p_group)``
+            equals ``predict(X)``.
         """
         if "rule_" not in vars(self):
             check_is_fitted(self, "rule_")
@@ -252,12 +252,12 @@ class Predictions:
     def _known_groups(
         self, X: Any, sensitive_features: SensitiveFeatures | None
     ) -> dict[AttributeKey, NDArray[np.intp]]:
-        """Return each row's group in each needed attribute, where the decisions use it."""
+        """Return each row's group in each needed attribute, if the decisions use it."""
         if not self.sensitive_at_predict:
             if sensitive_features is not None:
                 raise InputError(
                     "This classifier decides without the sensitive attribute: leave sensitive_features out,"
-                    " or make it with sensitive_at_predict=True."
+                    " or create it with sensitive_at_predict=True."
                 )
             return {}
         sensitive_features = self.groups_of(X, sensitive_features)
@@ -272,4 +272,4 @@ class Predictions:
 
 def _check_no_key(key: Any) -> None:
     if key is not None:
-        raise InputError("This classifier draws no lots: leave key out, or make it with randomize=True.")
+        raise InputError("This classifier is not randomized: leave key out, or create it with randomize=True.")

@@ -1,14 +1,14 @@
-"""Probabilities of several models, corrected by what they say together.
+"""Correction of the probabilities of several models, based on all of them together.
 
-A fair rule weighs p(Y|x) against p(A|x) or p(Y, A|x). Each model may be calibrated on its own and wrong about
-rows on which another says something unusual: among the rows with p(A=1|x) = 0.7 and a high p(Y|x), the share of
-group 1 need not be 0.7. The rule is the best one for what it is given only if it is. The correction of a model is
+A fair rule combines p(Y|x) with p(A|x) or p(Y, A|x). Each model may be calibrated on its own, but not for rows where
+another model's output is unusual: among the rows with p(A=1|x) = 0.7 and a high p(Y|x), the share of group 1 need not
+be 0.7. The learnt rule is only optimal if it is. The correction of a model is
 
     p'(c|x)  proportional to  p(c|x) exp(b_c + w_c . s(x)),
 
-where s(x) has the log-ratios of all models' probabilities, standardised, and their products. The penalty
-PENALTY / 2 |w|^2 on the log-likelihood draws it to no correction, so that few rows change little. A score beyond those
-that it was fitted on is taken for the last of them, because products would otherwise grow without bound there.
+where s(x) contains the standardised log-ratios of all models' probabilities, and their products. The penalty
+PENALTY / 2 |w|^2 on the log-likelihood shrinks it towards no correction, so that few rows change little. Scores outside
+the fitted range are clipped to it, because products would otherwise grow without bound.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from evenhand.inputs import FloatArray
 from evenhand.rules.events import AttributeKey
 
 PENALTY = 10.0
-FLOOR = 1e-4  # models that are certain are not believed beyond it
+FLOOR = 1e-4  # probabilities are clipped to [FLOOR, 1 - FLOOR]
 MOST_SCORES_WITH_PRODUCTS = 8
-_INTERCEPT_PENALTY = 1e-6  # adding the same to all classes changes nothing: it makes the solution the only one
+_INTERCEPT_PENALTY = 1e-6  # makes the solution unique: adding a constant to all classes changes nothing
 _STEPS, _CONVERGED = 50, 1e-12
 
 
@@ -37,13 +37,13 @@ class Recalibration:
     Attributes
     ----------
     centre, scale : arrays of shape (scores,)
-        Mean and standard deviation of the log-ratios that it was fitted on.
+        Mean and standard deviation of the log-ratios in the fitting data.
     lowest, highest : arrays of shape (scores,)
-        The range of the standardised log-ratios that it was fitted on.
+        The range of the standardised log-ratios in the fitting data.
     label_weights : array of shape (features, 2)
         b and w of the negative and the positive label; the first row is b.
     group_weights : dict of arrays of shape (features, classes)
-        The same for each attribute, for its groups, or for its pairs of label and group.
+        The same for each attribute, for its groups or its pairs of label and group.
 
     Examples
     --------
@@ -87,10 +87,10 @@ class Recalibration:
         positive : array of bool
             Whether the label is the positive one.
         codes : dict of arrays of int
-            Each row's group, by attribute, as its place among the probability columns; -1 where it is not known. Such
-            rows do not count.
+            Each row's group, by attribute, as the index of its probability column; -1 if it is not known. Such rows
+            do not count.
         weight : array of shape (n,), default=None
-            The rows' weights. A weight of 2 is two rows, also against the penalty.
+            The rows' weights. A weight of 2 equals two rows, also relative to the penalty.
         """
         label, groups = _columns(p_y, p_group)
         scores = _log_ratios(label, groups)
@@ -131,7 +131,7 @@ class Recalibration:
 
 
 def product_pairs(n_scores: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return which pairs of scores are multiplied: all, squares included, unless there are many scores."""
+    """Return which pairs of scores are multiplied: all, including squares, unless there are many scores."""
     first, second = np.triu_indices(n_scores if n_scores <= MOST_SCORES_WITH_PRODUCTS else 0)
     return first, second
 
@@ -139,7 +139,7 @@ def product_pairs(n_scores: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 def _columns(
     p_y: FloatArray, p_group: Mapping[AttributeKey, FloatArray]
 ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
-    """Return every model's probabilities as a table of classes, none of them certain."""
+    """Return every model's probabilities as a table of classes, clipped away from 0 and 1."""
     tables = {name: np.maximum(array.reshape(len(array), -1), FLOOR) for name, array in p_group.items()}
     return np.maximum(np.column_stack([1.0 - p_y, p_y]), FLOOR), tables
 
@@ -156,7 +156,7 @@ def _features(standard: FloatArray, lowest: FloatArray, highest: FloatArray) -> 
 
 
 def _fit_one(table: FloatArray, features: FloatArray, target: NDArray[np.intp], share: FloatArray) -> FloatArray:
-    """Return the weights of one model's correction: penalised maximum likelihood, which is convex, by Newton."""
+    """Return the weights of one model's correction by penalised maximum likelihood, a convex problem, with Newton."""
     offset, shape = np.log(table), (features.shape[1], table.shape[1])
     counted = np.zeros(table.shape)
     counted[np.arange(len(table)), target] = share
@@ -191,7 +191,7 @@ def _loss(
 
 
 def _curvature(features: FloatArray, p: FloatArray, share: FloatArray, penalty: FloatArray) -> FloatArray:
-    """Return the second derivative of the loss, with the classes' blocks of weights one after the other."""
+    """Return the second derivative of the loss, with the weights of each class in a contiguous block."""
     size, n_classes = features.shape[1], p.shape[1]
     blocks = np.empty((n_classes, size, n_classes, size))
     for one in range(n_classes):

@@ -1,4 +1,4 @@
-"""The rows that an estimator is given: X as it came, labels, sensitive attributes and weights read once."""
+"""The rows passed to an estimator: X unchanged, and labels, sensitive attributes and weights read once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RowNumbers = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What ``fit`` was given, read once: X and y as the models get them, and the rows without probabilities."""
+    """The arguments of ``fit``, read once: X and y as the models get them, and the rows without probabilities."""
 
     X: Any
     y: NDArray[Any]
@@ -52,7 +52,7 @@ class Sample:
 
     @property
     def positive_index(self) -> int:
-        """The place of the positive label among the classes."""
+        """The index of the positive label among the classes."""
         return int(self.classes.tolist().index(self.rows.classes[1]))
 
     @property
@@ -63,7 +63,7 @@ class Sample:
 
     @property
     def counted(self) -> RowNumbers:
-        """The rows of positive weight: a row of weight zero is as if it were not there."""
+        """The rows of positive weight: a row of weight zero is ignored everywhere."""
         weight = self.rows.sample_weight
         return np.arange(len(self)) if weight is None else np.flatnonzero(weight > 0.0)
 
@@ -77,7 +77,7 @@ def read_sample(
     missing: Missing = "raise",
     strata: dict[str, Any] | None = None,
 ) -> Sample:
-    """Check and read labels, sensitive attributes (by name), weights and strata (by column); X is only counted."""
+    """Check and read labels, sensitive attributes (by name), weights and strata (by column); of X, only the length."""
     check_same_index({"X": X, "y": y, "sensitive_features": attributes, "sample_weight": weight})
     n = num_samples(X)
     labels = read_target(y)
@@ -87,7 +87,7 @@ def read_sample(
     classes = np.unique(seen)
     if len(classes) < 2:
         only = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
-        raise InputError(f"y has {only}, among the rows that count: a classifier needs two.")
+        raise InputError(f"y has {only} among the rows of positive weight: a classifier needs two.")
     found = read_attributes(attributes, np.ones(n, dtype=bool) if weights is None else weights > 0.0, missing)
     place = _positive_index(classes, pos_label)
     values = classes.tolist()
@@ -103,14 +103,14 @@ def read_sample(
 
 
 def check_not_lazy(X: Any) -> None:
-    """Raise where X is a frame whose rows are not there yet: no model takes one."""
-    # Whatever has a shape is left alone: two of its columns may share a name, which narwhals refuses.
+    """Raise if X is a lazy frame, which no model accepts."""
+    # Objects with a shape are not checked: narwhals raises if two columns have the same name.
     if not hasattr(X, "shape") and isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
         raise lazy_error("X")
 
 
 def read_target(y: Any) -> NDArray[Any]:
-    """Return binary labels as a one-dimensional array, or raise what scikit-learn's contract asks for."""
+    """Return binary labels as a one-dimensional array, or raise the errors that scikit-learn requires."""
     if y is None:
         raise InputError("FairClassifier requires y to be passed, but the target y is None.")
     native = as_native(y, "y", allow_series=True)
@@ -131,14 +131,14 @@ def read_target(y: Any) -> NDArray[Any]:
     except ValueError as error:
         raise InputError(str(error)) from None
     except TypeError:
-        raise InputError("y has labels of different kinds, such as text and numbers: use one kind.") from None
+        raise InputError("y has labels of different types, such as text and numbers: use one type.") from None
     if kind != "binary":
         raise InputError(f"Only binary classification is supported. Unknown label type: {kind}.")
     return labels
 
 
 def _in_its_words(check: Callable[..., Any], *values: Any, **options: Any) -> Any:
-    """Return what a check of scikit-learn's returns, or raise what it says as an error of this library."""
+    """Return the result of a scikit-learn check, and convert its error to one of this library."""
     try:
         return check(*values, **options)
     except (ValueError, TypeError) as error:
@@ -151,7 +151,7 @@ def _positive_index(classes: NDArray[Any], pos_label: Hashable | None) -> int:
     values = classes.tolist()
     check_label(pos_label)
     if pos_label not in values:
-        raise InputError(f"pos_label={pos_label!r} is not among the labels {values!r}: say which is positive.")
+        raise InputError(f"pos_label={pos_label!r} is not among the labels {values!r}: pass the positive one.")
     return int(values.index(pos_label))
 
 
@@ -160,8 +160,8 @@ def read_attributes(
 ) -> dict[AttributeKey, Attribute]:
     """Return the sensitive attributes by name.
 
-    A row that counts and whose group is not known is an error, unless ``missing`` is "ignore". The groups are those of
-    the rows that count: the code of a group that only other rows have is -1.
+    A row of positive weight and unknown group is an error, unless ``missing`` is "ignore". The groups are those of the
+    rows of positive weight: the code of any other group is -1.
     """
     attributes = read_sensitive(sensitive_features, len(counts), missing="ignore")
     for name, attribute in attributes.items():
@@ -184,7 +184,7 @@ def _counted(attribute: Attribute, counts: NDArray[np.bool_]) -> Attribute:
 def accuracy_of(
     y: Any, positive: NDArray[np.bool_], classes: tuple[Hashable, Hashable], sample_weight: Any = None
 ) -> float:
-    """Return the accuracy of decisions for labels that are the caller's."""
+    """Return the accuracy of decisions against the caller's labels."""
     labels, codes = factorize(y, "y")
     if len(codes) != len(positive) or not len(codes):
         raise InputError(f"y has {len(codes)} rows, but X has {len(positive)}; both need the same rows, one or more.")
@@ -196,12 +196,12 @@ def accuracy_of(
 
 
 def _indexable(X: Any) -> Any:
-    """Return a sparse matrix in a format that rows and columns can be taken from."""
+    """Return a sparse matrix in a format that supports indexing."""
     return X if X.format in ("csr", "csc", "lil") else X.tocsr()
 
 
 def take_rows(X: Any, rows: RowNumbers | None) -> Any:
-    """Return some rows of whatever a model takes, in its own type; ``None`` is all of them, untouched."""
+    """Return some rows of X in its own type; ``None`` returns all of X unchanged."""
     if rows is None:
         return X
     if isinstance(X, Mapping) and not issparse(X):
@@ -213,7 +213,7 @@ def take_rows(X: Any, rows: RowNumbers | None) -> Any:
 
 @dataclass(frozen=True)
 class SensitiveColumns:
-    """Columns of X that are sensitive attributes: how they are found, and kept from the models."""
+    """Columns of X that are sensitive attributes: finds them, and removes them for the models."""
 
     columns: tuple[Hashable, ...]
     n_features: int
@@ -221,7 +221,7 @@ class SensitiveColumns:
 
     @classmethod
     def of(cls, X: Any, columns: Any) -> SensitiveColumns:
-        """Look for the columns in X, by name in a frame and by number in an array."""
+        """Find the columns in X, by name in a frame and by number in an array."""
         wanted: list[Any] = [columns] if isinstance(columns, str | Integral) else as_list(columns, "sensitive_columns")
         for name in wanted:
             check_label(name, "Each of sensitive_columns")
@@ -243,7 +243,7 @@ class SensitiveColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The attributes' names: the columns', or x0, x1, ... where columns have only numbers."""
+        """The attributes' names: the columns', or x0, x1, ... if columns have only numbers."""
         return tuple(str(c) if self.feature_names is not None else f"x{c}" for c in self.columns)
 
     def read(self, X: Any) -> dict[str, NDArray[Any]]:
@@ -258,12 +258,12 @@ class SensitiveColumns:
             found = [as_column(frame.get_column(name), f"column {name!r}") for name in self.columns]
         else:
             if X.shape[1] != self.n_features:
-                raise InputError(f"X has {X.shape[1]} columns, and {self.n_features} are needed.")
+                raise InputError(f"X has {X.shape[1]} columns, but {self.n_features} are needed.")
             found = [_array_column(X, int(j)) for j in self.columns]  # type: ignore[call-overload]
         return dict(zip(self.names, found, strict=True))
 
     def drop(self, X: Any) -> Any:
-        """Return X without the columns; an X that never had them is returned as it is."""
+        """Return X without the columns; if X does not have them, it is returned unchanged."""
         frame = _as_frame(X)
         if frame is not None:
             present = [name for name in self.columns if name in frame.columns]
@@ -275,7 +275,7 @@ class SensitiveColumns:
 
 
 def strata_columns(X: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of X within whose strata groups are compared, by name; x0, x1, ... where they have numbers."""
+    """Return the columns of X that define strata, by name; x0, x1, ... if columns have only numbers."""
     if not names:
         return {}
     frame: Any = X if isinstance(X, Mapping) else _as_frame(X)
@@ -300,7 +300,7 @@ def _array_column(X: Any, j: int) -> NDArray[Any]:
 
 
 def find_columns(X: Any, columns: Any, sensitive_features: SensitiveFeatures | None) -> SensitiveColumns | None:
-    """Return the columns of X that hold the groups, or None where these are given beside X."""
+    """Return the columns of X that contain the groups, or None if sensitive_features is passed."""
     if columns is not None:
         if sensitive_features is not None:
             raise InputError("Give sensitive_features to fit, or sensitive_columns to the constructor, not both.")
@@ -308,6 +308,6 @@ def find_columns(X: Any, columns: Any, sensitive_features: SensitiveFeatures | N
     if sensitive_features is None:
         raise InputError(
             "FairClassifier.fit needs sensitive_features, each row's group; or name columns of X that"
-            " hold it: FairClassifier(..., sensitive_columns=['sex'])."
+            " contain it: FairClassifier(..., sensitive_columns=['sex'])."
         )
     return None

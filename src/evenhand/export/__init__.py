@@ -1,1 +1,1 @@
-"""Rules outside Python."""
+"""Exports of rules and classifiers."""

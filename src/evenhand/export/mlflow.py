@@ -1,7 +1,7 @@
 """Whole classifiers as MLflow models (extra ``mlflow``): a pyfunc without pickle.
 
-The model's data is the file of :func:`evenhand.io.save`, which executes nothing when it is read; MLflow loads it by
-naming this module.
+The model's data is the file of :func:`evenhand.io.save`, which executes nothing when it is read. MLflow loads it
+through this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEEDED = ("mlflow-skinny", "numpy", "pandas", "scikit-learn", "skops")
 
 
 class FairModel:
-    """What MLflow calls: X in, a frame of decisions out."""
+    """The object that MLflow calls: X in, a frame of decisions out."""
 
     def __init__(self, fair: FairClassifier) -> None:
         self.fair = fair
@@ -47,15 +47,15 @@ class FairModel:
 def save_model(fair: FairClassifier, path: str | os.PathLike[str], X_sample: Any) -> None:
     """Save a fitted classifier as an MLflow model in a new folder, with its signature and its requirements.
 
-    ``mlflow.pyfunc.load_model(path).predict(X)`` gives the columns decision, fair_margin (above 0 iff the decision is
+    ``mlflow.pyfunc.load_model(path).predict(X)`` returns the columns decision, fair_margin (above 0 iff the decision is
     ``classes_[1]``) and probability, the base model's P(Y = classes_[1] | x).
 
     Parameters
     ----------
     fair : FairClassifier
-        Fitted; its models must be ones that :func:`evenhand.io.load` reads without being told to trust them.
+        A fitted classifier; :func:`evenhand.io.load` must be able to read its models without ``trusted``.
     path : path
-        The folder, which must not be there yet.
+        The folder, which must not exist yet.
     X_sample : array or frame
         Some rows, for the signature.
 
@@ -77,7 +77,7 @@ def save_model(fair: FairClassifier, path: str | os.PathLike[str], X_sample: Any
     """
     target = local_path(check_path(path), write=True)
     if target.exists():
-        raise InputError(f"{target} is there already: name a new folder for the MLflow model.")
+        raise InputError(f"{target} exists already: name a new folder for the MLflow model.")
     with tempfile.TemporaryDirectory() as folder, _without_advice():
         _mlflow().pyfunc.save_model(path=str(target), **_parts(fair, Path(folder), X_sample))
 
@@ -96,22 +96,22 @@ def load_classifier(path: str | os.PathLike[str]) -> FairClassifier:
     """Return the FairClassifier of a model that :func:`save_model` or :func:`log_model` wrote, from its folder."""
     place = local_path(check_path(path)) / "data" / FILE
     if not place.is_file():
-        raise InputError(f"{path} is no MLflow model of evenhand: it has no data/{FILE}.")
+        raise InputError(f"{path} is not an MLflow model of evenhand: data/{FILE} is missing.")
     return _load_pyfunc(str(place)).fair
 
 
 def _load_pyfunc(path: str) -> FairModel:
-    """Return what MLflow calls, from the model's data; MLflow looks for this name."""
+    """Return the object that MLflow calls, from the model's data; MLflow requires this name."""
     fair = io.load(Path(path))
     if not isinstance(fair, FairClassifier):
-        raise InputError(f"{path} holds a {type(fair).__name__}; a FairClassifier is needed.")
+        raise InputError(f"{path} contains a {type(fair).__name__}; a FairClassifier is needed.")
     return FairModel(fair)
 
 
 def _parts(fair: FairClassifier, folder: Path, X_sample: Any) -> dict[str, Any]:
-    """Return what MLflow is given: the file, who reads it, the signature and the requirements."""
+    """Return the arguments for MLflow: the file, its loader, the signature and the requirements."""
     if not isinstance(fair, FairClassifier):
-        raise InputError(f"An MLflow model is made of a FairClassifier; this is {shown(fair)}.")
+        raise InputError(f"fair must be a FairClassifier; got {shown(fair)}.")
     if fair.sensitive_at_predict:
         raise InputError(
             "This classifier decides with the sensitive attribute, which MLflow's predict(X) does not pass on: save it"
@@ -119,7 +119,7 @@ def _parts(fair: FairClassifier, folder: Path, X_sample: Any) -> dict[str, Any]:
         )
     outputs = FairModel(fair).predict(X_sample)
     io.save(fair, folder / FILE)
-    # Refused here and not where it is served: MLflow cannot be told which types to trust.
+    # Refused here rather than when it is served: MLflow has no way to pass trusted types.
     io.load(folder / FILE)
     return {
         "loader_module": __name__,
@@ -131,7 +131,7 @@ def _parts(fair: FairClassifier, folder: Path, X_sample: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Leave out MLflow's advice to store rows of X as an example: they are data of persons."""
+    """Suppress MLflow's advice to store rows of X as an example: they are personal data."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*An input example was not provided")
         yield
@@ -139,6 +139,6 @@ def _without_advice() -> Iterator[None]:
 
 def _mlflow() -> Any:
     with warnings.catch_warnings():
-        # It warns of its own type hints when it is imported.
+        # MLflow warns about its own type hints when it is imported.
         warnings.simplefilter("ignore")
         return errors.require("evenhand.export.mlflow", "mlflow", "mlflow", "mlflow.pyfunc", "mlflow.models")

@@ -1,11 +1,10 @@
 """Rules and whole classifiers as ONNX files, for any runtime (extra ``onnx``).
 
-No export is written on trust: the graph is first run in onnxruntime and compared with Python, row by row. Every
-label must be the same. The fair margins may differ as much as they would if each probability were off by
-``PROBABILITY_SLACK``, which is what single precision inside a converted model costs; the rule itself, linear
-models, networks of scikit-learn and histogram gradient boosting compute in double precision, MLP and the
-boosted trees of other libraries in single. Forests add in double precision and give the sum in single. A graph that
-disagrees is refused with :class:`DisagreementError`.
+Every export is verified: the graph is first run in onnxruntime and compared with Python, row by row. All labels must be
+equal. The fair margins may differ by as much as they would if each probability were off by ``PROBABILITY_SLACK``, the
+effect of single precision inside a converted model. The rule itself, linear models, scikit-learn's networks and
+histogram gradient boosting compute in double precision; MLP and the boosted trees of other libraries in single. Forests
+add in double precision and return the sum in single. If a graph disagrees, :class:`DisagreementError` is raised.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ CHECKED_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the comparison with Python found: all labels equal, on so many rows.
+    """The result of the comparison with Python: all labels are equal on this number of rows.
 
     Attributes
     ----------
     rows : int
-        The rows that were compared.
+        The number of compared rows.
     margin_difference : float
         The largest difference of the fair margins.
     """
@@ -64,33 +63,33 @@ def rule_to_onnx(
     """Write a rule as an ONNX file: probabilities in, label and fair margin out.
 
     The inputs are ``p_y``, doubles of shape (rows,), and ``p_group``, doubles of shape (rows, G), or (rows, 2,
-    G) where the rule needs p(Y, A | x); a rule about several attributes has ``p_group_NAME`` for each. The
+    G) if the rule needs p(Y, A | x); a rule about several attributes has ``p_group_NAME`` for each. The
     outputs are ``label`` and ``fair_margin``, of shape (rows,). The rule's JSON is in the file's metadata, as
     ``evenhand.rule``.
 
-    A mixture has ``expected_decision``, the chance of a positive decision, and ``lot`` instead of ``fair_margin``, and
-    one more input, ``key``: whole numbers of 64 bits, of shape (rows,), that identify the rows. The lot is computed in
-    the graph and is the one that Python draws. A key that is a text enters as the number that
-    :func:`evenhand.rules.lots.key_numbers` gives, because ONNX has no MD5.
+    A mixture has ``expected_decision``, the probability of a positive decision, and ``lot`` instead of ``fair_margin``,
+    and one more input, ``key``: 64-bit whole numbers of shape (rows,) that identify the rows. The lot is computed in
+    the graph and equals that of Python. Pass a text key as the number that :func:`evenhand.rules.lots.key_numbers`
+    returns, because ONNX has no MD5.
 
-    A graph does not check its input: where a probability is NaN, the margin is NaN and the label negative, and one
-    outside [0, 1] is set to the edge, however far it is.
+    A graph does not check its input: if a probability is NaN, the margin is NaN and the label negative; a value outside
+    [0, 1] is clipped.
 
     Parameters
     ----------
     rule : Rule or Mixture
         The rule.
     path : path
-        The file; it appears when the comparison is over, whole or not at all.
+        The file; it is written completely after the comparison, or not at all.
     p_y, p_group : default=None
-        Rows to compare on, as in :meth:`evenhand.Rule.decide`. ``None`` draws 10,000.
+        Rows for the comparison, as in :meth:`evenhand.Rule.decide`. ``None`` draws 10,000.
     keyed : bool, default=True
-        Whether the lots of a mixture are drawn by the input ``key``, or by the scores. A rule draws none.
+        Whether the draws of a mixture use the input ``key``, or the scores. It has no effect on a rule.
 
     Returns
     -------
     Agreement
-        On how many rows it decides as Python does.
+        The number of compared rows and the largest difference.
 
     Examples
     --------
@@ -156,24 +155,25 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     column, of shape (rows, 1), doubles or text. The outputs are ``label``, ``fair_margin`` (positive iff the label
     is the positive one) and ``probability``, the base model's P(Y = positive | x). With ``randomize=True`` there are
     ``expected_decision`` and ``lot`` instead of ``fair_margin``, and one more input, ``key``, as in
-    :func:`rule_to_onnx`; lots are not drawn by scores here, which may differ from Python's in their last digit. The
-    models convert through skl2onnx, those of LightGBM and XGBoost through onnxmltools, and those of CatBoost by itself.
-    Histogram gradient boosting, forests and :class:`evenhand.paper.models.MLP`, on their own or at the end of a
-    Pipeline, are written here, because the stock converter would round the thresholds or the sums.
+    :func:`rule_to_onnx`; draws by scores are not supported here, because scores may differ from Python's in their
+    last digit. The models are converted with skl2onnx, those of LightGBM and XGBoost with onnxmltools, and those of
+    CatBoost with its own exporter.
+    Histogram gradient boosting, forests and :class:`evenhand.paper.models.MLP`, alone or at the end of a Pipeline, have
+    their own converters here, because the standard ones would round the thresholds or the sums.
 
     Parameters
     ----------
     fair : FairClassifier
-        Fitted. Frozen models are unwrapped, an ensemble is averaged.
+        A fitted classifier. Frozen models are unwrapped, an ensemble is averaged.
     path : path
-        The file; it appears when the comparison is over, whole or not at all.
+        The file; it is written completely after the comparison, or not at all.
     X_sample : array or frame
-        Rows to compare on, the more the better: the validation set, or some days of production.
+        Rows for the comparison, the more the better: the validation set, or some days of production.
 
     Returns
     -------
     Agreement
-        On how many rows it decides as Python does.
+        The number of compared rows and the largest difference.
 
     Examples
     --------
@@ -190,16 +190,16 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     600
     """
     if not isinstance(fair, FairClassifier):
-        raise InputError(f"classifier_to_onnx is for a FairClassifier; this is {shown(fair)}.")
+        raise InputError(f"fair must be a FairClassifier; got {shown(fair)}.")
     check_path(path)
     if fair.sensitive_at_predict:
         raise InputError(
-            "This classifier decides with the sensitive attribute itself, which its ONNX graph would not know:"
-            " export its rule, with rule_to_onnx(fair.rule_, path), and give that the probabilities."
+            "This classifier decides with the sensitive attribute itself, which its ONNX graph would not have:"
+            " export its rule with rule_to_onnx(fair.rule_, path), and pass the probabilities to that."
         )
     p_y, p_group = fair.probabilities(X_sample)
     if not len(p_y):
-        raise InputError("X_sample has no rows: there is nothing to compare on.")
+        raise InputError("X_sample has no rows: pass some rows for the comparison.")
     check_unstratified(fair.rule_.strata, "ONNX", "write its rule for each stratum, with rule_to_onnx")
     X = fair._features(X_sample)
     models = fair._models
@@ -242,7 +242,7 @@ def _given_columns(
 
 
 def _sample_columns(rule: Rule) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
-    """Return random probabilities, certain ones among them."""
+    """Return random probabilities, including certain ones."""
     rng = np.random.default_rng(0)
     n = CHECKED_ROWS
     p = np.concatenate([[0.0, 1.0, 0.5], rng.random(n - 3)])
@@ -263,7 +263,7 @@ def _check_and_write(
     slack: float,
     path: str | os.PathLike[str],
 ) -> Agreement:
-    """Compare a graph with Python's fair margins, and write it where they agree."""
+    """Compare a graph with Python's fair margins, and write it if they agree."""
     content, (label, fair) = _run(model, feeds, ["label", "fair_margin"])
     expected = labels[(margin > 0.0).astype(np.intp)]
     differ = np.flatnonzero(np.asarray(label).ravel() != expected)
@@ -279,14 +279,14 @@ def _check_and_write(
             else ""
         )
         raise DisagreementError(
-            f"The ONNX graph decides {differ.size} of {len(margin)} rows otherwise than Python, so nothing was"
+            f"The ONNX graph decides {differ.size} of {len(margin)} rows differently from Python, so nothing was"
             f" written. The first is row {first}: {label[first]!r} with fair margin {fair[first]:.9g}, in Python"
             f" {expected[first]!r} with {margin[first]:.9g}.{remedy}"
         )
     if not difference[worst] <= slack:
         raise DisagreementError(
-            f"The ONNX graph's fair margin is off by {difference[worst]:.3g} in row {worst}, which is more than"
-            f" rounding explains ({slack:.3g}), so nothing was written: some model was not converted faithfully."
+            f"The ONNX graph's fair margin is off by {difference[worst]:.3g} in row {worst}, more than"
+            f" rounding explains ({slack:.3g}), so nothing was written: some model was not converted exactly."
         )
     with whole_or_nothing(path) as temporary:
         temporary.write_bytes(content)
@@ -301,14 +301,14 @@ def _check_drawn_and_write(
     drawn: FloatArray,
     path: str | os.PathLike[str],
 ) -> Agreement:
-    """Compare a graph with Python's chances and lots, and write it where every one is the same."""
+    """Compare a graph with Python's probabilities and lots, and write it if all are equal."""
     content, (label, chance, lot) = _run(model, feeds, ["label", "expected_decision", "lot"])
     decided = labels[(drawn < expected).astype(np.intp)]
     differ = np.flatnonzero((np.asarray(label).ravel() != decided) | (chance != expected) | (lot != drawn))
     if differ.size:
         first = int(differ[0])
         raise DisagreementError(
-            f"The ONNX graph decides or draws {differ.size} of {len(drawn)} rows otherwise than Python, so nothing was"
+            f"The ONNX graph decides {differ.size} of {len(drawn)} rows differently from Python, so nothing was"
             f" written. The first is row {first}: {label[first]!r} with chance {chance[first]:.9g} and lot"
             f" {lot[first]:.9g}, in Python {decided[first]!r} with {expected[first]:.9g} and {drawn[first]:.9g}."
         )

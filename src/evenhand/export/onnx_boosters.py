@@ -1,4 +1,4 @@
-"""LightGBM, XGBoost and CatBoost as ONNX nodes, by the converters of onnxmltools and by CatBoost's own."""
+"""LightGBM, XGBoost and CatBoost as ONNX nodes, converted with onnxmltools and with CatBoost's own exporter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OLDEST_OPSET = 15
 
 
 def booster_family(model: Any) -> str | None:
-    """Return the library that a model of boosted trees is from, or None where it is none of these."""
+    """Return the library of a model of boosted trees, or None if it is not one of these."""
     family = type(model).__module__.split(".")[0]
     return family if family in FAMILIES and type(model).__name__.endswith("Classifier") else None
 
@@ -32,14 +32,14 @@ def add_booster(graph: Graph, model: Any, edge: str, width: int) -> str:
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"{type(model).__name__} cannot be converted to ONNX: {reason} The rule alone goes behind any model:"
+            f"{type(model).__name__} cannot be converted to ONNX: {reason} The rule alone can always be exported:"
             " rule_to_onnx(fair.rule_, path)."
         ) from error
     return graph.cast(graph.graft(converted)[-1], kinds.DOUBLE)
 
 
 def _converted(model: Any, edge: str, width: int) -> Any:
-    """Convert by onnxmltools; its output is the label, then the probabilities."""
+    """Convert with onnxmltools; its output is the label, then the probabilities."""
     family = booster_family(model)
     types = require("onnxmltools.convert.common.data_types")
     options = {"zipmap": False} if family == "lightgbm" else {}
@@ -49,7 +49,7 @@ def _converted(model: Any, edge: str, width: int) -> Any:
 
 
 def _of_catboost(model: Any, edge: str) -> Any:
-    """Convert by CatBoost, and leave out its last node, which would make a list of dicts of the probabilities."""
+    """Convert with CatBoost, without its last node, which would turn the probabilities into a list of dicts."""
     import catboost.utils
 
     onnx = require("onnx")

@@ -1,7 +1,7 @@
 """Forests and trees of scikit-learn as one ONNX node that adds in double precision.
 
-The stock converter adds the trees in single precision, in which a half may come out as a little more: rows on the
-boundary would be decided otherwise than in Python.
+The standard converter adds the trees in single precision, where a half may be rounded up: rows on the boundary would
+be decided differently from Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ONNX graphs node by node, in double precision: what the exports of rules and classifiers share."""
+"""ONNX graphs node by node, in double precision: the common part of the exports of rules and classifiers."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Graph:
     def input(self, name: str, shape: Sequence[int | str], *, text: bool = False, whole: bool = False) -> str:
         """Declare an input of doubles, of text, or of whole numbers."""
         if name in self._inputs:
-            raise InputError(f"The graph has an input {name!r} of its own: rename that column.")
+            raise InputError(f"The graph already has an input {name!r}: rename that column.")
         kinds = self.onnx.TensorProto
         kind = kinds.STRING if text else kinds.INT64 if whole else kinds.DOUBLE
         self._inputs[name] = self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
         return name
 
     def output(self, name: str, edge: str, kind: int, shape: Sequence[int | str]) -> None:
-        """Declare an edge to be an output, under a name of its own."""
+        """Declare an edge as an output, under its own name."""
         self._nodes.append(self.onnx.helper.make_node("Identity", [edge], [name]))
         self._outputs.append(self.onnx.helper.make_tensor_value_info(name, kind, list(shape)))
 
@@ -65,7 +65,7 @@ class Graph:
         return name
 
     def add(self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node and return its output edge, or the list of them where there are several."""
+        """Add a node and return its output edge, or a list if there are several."""
         names = [f"edge_{len(self._nodes)}_{k}" for k in range(outputs)]
         self._nodes.append(self.onnx.helper.make_node(operator, inputs, names, domain=domain, **attributes))
         return names[0] if outputs == 1 else names
@@ -76,10 +76,10 @@ class Graph:
         return converted
 
     def graft(self, model: Any) -> list[str]:
-        """Take over the nodes of another model whose inputs are edges of this graph; return its outputs."""
+        """Add the nodes of another model whose inputs are edges of this graph; return its outputs."""
         compose = require("onnx.compose")
         self._grafts += 1
-        # Types of inner edges are left for the runtime to find: converters declare some of them wrongly.
+        # The runtime infers the types of inner edges: converters declare some of them wrongly.
         renamed = compose.add_prefix(model, f"graft_{self._grafts}_", rename_inputs=False)
         if renamed.functions:
             raise InputError("A model converts to ONNX functions, which are not supported here.")
@@ -170,10 +170,10 @@ def add_rule(
     joint: Mapping[AttributeKey, bool],
     labels: Sequence[Any],
 ) -> None:
-    """Add the rule behind the edges of its probabilities, with the outputs ``label`` and ``fair_margin``.
+    """Add the rule after the edges of its probabilities, with the outputs ``label`` and ``fair_margin``.
 
     The operations and their order are those of :meth:`evenhand.Rule.decision_function`, in double precision,
-    so that a runtime that follows IEEE 754 gives the same margin to the bit.
+    so that a runtime that follows IEEE 754 returns exactly the same margin.
     """
     kinds = graph.onnx.TensorProto
     margin = add_margin(graph, rule, to_the_edge(graph, p_y), split_columns(graph, rule, p_group, joint), joint)
@@ -186,7 +186,7 @@ def add_rule(
 def split_columns(
     graph: Graph, rule: Rule, p_group: Mapping[AttributeKey, str], joint: Mapping[AttributeKey, bool]
 ) -> dict[AttributeKey, list[str]]:
-    """Return an edge of shape (rows, 1) for each column of the groups' probabilities, none over the edge of [0, 1]."""
+    """Return an edge of shape (rows, 1) for each column of the groups' probabilities, clipped to [0, 1]."""
     found = {}
     for attribute, edge in p_group.items():
         size = len(rule.groups[attribute]) * (2 if joint[attribute] else 1)
@@ -206,7 +206,7 @@ def add_margin(
     columns: Mapping[AttributeKey, Sequence[str]],
     joint: Mapping[AttributeKey, bool],
 ) -> str:
-    """Return the edge of the fair margin, over edges that are set to the edge of [0, 1] already."""
+    """Return the edge of the fair margin, over edges that are already clipped to [0, 1]."""
     form = rule.linear_form(joint=joint)
     label_term = graph.add("Mul", graph.constant(form.slope), p_y)
     margin: str = graph.add("Add", graph.constant(form.intercept), label_term)
@@ -225,7 +225,7 @@ def add_margin(
 def _times(graph: Graph, weight: float, column: str) -> str:
     """Return a column times a number.
 
-    onnxruntime takes a factor that is nearly 1 for 1 and drops it. Half of it is far from 1, and doubling is exact.
+    onnxruntime treats a factor that is nearly 1 as 1 and drops it. Half of it is far from 1, and doubling is exact.
     """
     if weight != 1.0 and abs(weight - 1.0) < 1e-3:
         column, weight = graph.add("Mul", graph.constant(0.5 * weight), column), 2.0
@@ -234,7 +234,7 @@ def _times(graph: Graph, weight: float, column: str) -> str:
 
 
 def to_the_edge(graph: Graph, edge: str) -> str:
-    """Return probabilities of which none is over the edge of [0, 1]; NaN stays, which Clip does not promise."""
+    """Return probabilities clipped to [0, 1]; NaN stays NaN, which Clip does not guarantee."""
     zero, one = graph.constant(0.0), graph.constant(1.0)
     above = graph.add("Where", graph.add("Less", edge, zero), zero, edge)
     inside: str = graph.add("Where", graph.add("Greater", above, one), one, above)
@@ -256,6 +256,6 @@ def add_label(graph: Graph, positive: str, labels: Sequence[Hashable]) -> tuple[
     elif found == {str}:
         constants, kind = np.array(plain, dtype=object), kinds.STRING
     else:
-        raise InputError(f"ONNX cannot hold the labels {plain!r}: use text, numbers or booleans, of one type.")
+        raise InputError(f"ONNX cannot represent the labels {plain!r}: use text, numbers or booleans, of one type.")
     edge: str = graph.add("Where", positive, graph.constant(constants[1]), graph.constant(constants[0]))
     return edge, kind

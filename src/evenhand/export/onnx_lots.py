@@ -1,8 +1,8 @@
-"""A mixture of rules as ONNX nodes: the chance of each row, its lot, and the label.
+"""A mixture of rules as ONNX nodes: each row's probability, its lot, and the label.
 
-The lot is computed in the graph, with 64-bit whole numbers, from an input of keys or from the scores, and is that of
-:mod:`evenhand.rules.lots` to the bit. ONNX has no MD5: a key that is a text enters as the whole number that
-:func:`evenhand.rules.lots.key_numbers` gives.
+The lot is computed in the graph, with 64-bit whole numbers, from an input of keys or from the scores, and equals that
+of :mod:`evenhand.rules.lots` exactly. ONNX has no MD5: pass a text key as the whole number that
+:func:`evenhand.rules.lots.key_numbers` returns.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def add_mixture(
     labels: Sequence[Any],
     key: str | None,
 ) -> None:
-    """Add a mixture behind the edges of its probabilities: outputs ``label``, ``expected_decision`` and ``lot``.
+    """Add a mixture after the edges of its probabilities: outputs ``label``, ``expected_decision`` and ``lot``.
 
-    ``key`` is the edge of the keys; None draws by the scores.
+    ``key`` is the edge of the keys; with None the draws depend on the scores.
     """
     kinds = graph.onnx.TensorProto
     score = to_the_edge(graph, p_y)

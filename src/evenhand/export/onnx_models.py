@@ -1,4 +1,4 @@
-"""Fitted models as ONNX nodes that give their probabilities, as doubles in the order of given classes."""
+"""Fitted models as ONNX nodes that return their probabilities, as doubles in the order of given classes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from evenhand.export.onnx_forests import FORESTS, add_forest
 from evenhand.export.onnx_graph import ML, Graph, require
 from evenhand.io.parts import edges
 
-# The trees of boosting need an operator of ai.onnx.ml 5, those of forests one that it took away.
+# The trees of boosting need an operator of ai.onnx.ml 5, those of forests one that was removed there.
 BOOSTING_OPSETS = {"opset": 21, "ml_opset": 5, "ir_version": 10}
 OTHER_OPSETS = {"opset": 17, "ml_opset": 3, "ir_version": 8}
 _LESS_OR_EQUAL, _MEMBER = 0, 6
-# onnxruntime holds sets of 32-bit whole numbers only.
+# onnxruntime supports only sets of 32-bit whole numbers.
 NO_CATEGORY = float(-(2**31))
 
 
@@ -121,13 +121,15 @@ class ModelGraph(Graph):
         if isinstance(model, Pipeline) and len(model.steps) > 1:
             edge = self.cast(self._convert(model[:-1], {})[0], self.onnx.TensorProto.DOUBLE)
         elif any(self.columns.values()):
-            raise InputError(f"{type(last).__name__} reads text by itself, which ONNX does not: encode it first.")
+            raise InputError(
+                f"{type(last).__name__} encodes text internally, which ONNX does not support: encode it first."
+            )
         else:
             edge = self._matrix
         return writes(last, edge)
 
     def _writer(self, model: Any) -> Callable[[Any, str], str] | None:
-        """Return what adds a model that is not left to skl2onnx, or None."""
+        """Return the converter of a model that skl2onnx does not convert, or None."""
         if isinstance(model, HistGradientBoostingClassifier):
             return self._add_boosting
         if isinstance(model, FORESTS) and self.opsets is OTHER_OPSETS:
@@ -151,7 +153,7 @@ class ModelGraph(Graph):
             (name, types.StringTensorType([None, 1]) if text else types.DoubleTensorType([None, 1]))
             for name, text in self.columns.items()
         ]
-        # A ColumnTransformer asks for its columns by name; most other converters take one input.
+        # A ColumnTransformer needs its columns by name; most other converters take one input.
         by_name = any(isinstance(part, ColumnTransformer) for _, _, part in edges([model]))
         if not kinds or not (by_name or any(self.columns.values())):
             kinds = [(self._matrix, types.DoubleTensorType([None, self.width]))]
@@ -163,7 +165,7 @@ class ModelGraph(Graph):
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
             raise InputError(
-                f"skl2onnx cannot convert {type(model).__name__}: {reason} The rule alone goes behind any model:"
+                f"skl2onnx cannot convert {type(model).__name__}: {reason} The rule alone can always be exported:"
                 " rule_to_onnx(fair.rule_, path)."
             ) from error
         return self.graft(converted)
@@ -204,17 +206,17 @@ class ModelGraph(Graph):
 
 
 def _mlp_writer(graph: ModelGraph, model: Any) -> Callable[[Any, str], str] | None:
-    """Return what adds a network of evenhand.paper.models, or a head of one; None for any other model."""
+    """Return the converter for a network of evenhand.paper.models, or a head of one; None for any other model."""
     if not type(model).__module__.startswith("evenhand.paper.models."):
         return None
     network, column = (model.network, model.column) if hasattr(model, "network") else (model, 0)
     if type(network).__name__ != "MLP":
-        raise InputError(f"{type(network).__name__} is not exported to ONNX: export the rule, with rule_to_onnx.")
+        raise InputError(f"{type(network).__name__} cannot be exported to ONNX: export the rule with rule_to_onnx.")
     return lambda _, edge: graph._add_mlp(network, column, edge)
 
 
 def has_boosting(models: Any) -> bool:
-    """Tell whether histogram gradient boosting is among some models, however deep."""
+    """Return whether histogram gradient boosting is among some models, at any depth."""
     return any(isinstance(value, HistGradientBoostingClassifier) for _, _, value in edges(models))
 
 
@@ -255,11 +257,11 @@ def _tree_attributes(model: HistGradientBoostingClassifier, onnx: Any) -> dict[s
                     known = categories[column]
                     bits = tree.raw_left_cat_bitsets[node["bitset_idx"]]
                     chosen = [(int(bits[c // 32]) >> (c % 32)) & 1 == 1 for c in range(len(known))]
-                    # Unknown and missing values must take the missing side: ask for the other one.
+                    # Unknown and missing values must go to the missing side: test for the other one.
                     if to_left:
                         left, right, chosen, tracks = right, left, [not member for member in chosen], False
                     inside = [value for value, member in zip(known, chosen, strict=True) if member]
-                    # A set may not be empty, and NaN ends it: what no category is stands for none.
+                    # A set may not be empty, and NaN ends it: a value that is not a category is used instead.
                     members += [*(inside or [NO_CATEGORY]), np.nan]
                 nodes["featureids"].append(places[column])
                 nodes["splits"].append(0.0 if node["is_categorical"] else float(node["num_threshold"]))
@@ -296,7 +298,7 @@ def _doubled(table: NDArray[Any]) -> NDArray[Any]:
 
 
 def _raw_columns(model: HistGradientBoostingClassifier) -> tuple[list[int], dict[int, list[float]]]:
-    """Return, for each column that the trees see, its place in X, and the values behind its categories."""
+    """Return, for each column that the trees use, its index in X, and the values of its categories."""
     if model._preprocessor is None:
         return list(range(model.n_features_in_)), {}
     categorical = np.asarray(model.is_categorical_, dtype=bool)
@@ -305,7 +307,9 @@ def _raw_columns(model: HistGradientBoostingClassifier) -> tuple[list[int], dict
     found = {}
     for column, values in enumerate(encoder.categories_):
         if np.asarray(values).dtype.kind not in "biuf":
-            raise InputError("Histogram gradient boosting on text reads it by itself, which ONNX does not: encode it.")
+            raise InputError(
+                "Histogram gradient boosting encodes text internally, which ONNX does not support: encode it first."
+            )
         found[column] = [float(value) for value in values if value == value]
         if any(value != int(value) or abs(value) >= -NO_CATEGORY for value in found[column]):
             raise InputError(

@@ -1,9 +1,9 @@
 """Whole fitted estimators in files that execute nothing when they are read (extra ``io``).
 
 A file is a skops archive with two additions: rules as JSON, and the networks of :mod:`evenhand.paper.models` as
-safetensors. There is no pickle in it, and none is ever tried. It holds what the rule was learnt from, the labels,
-groups and probabilities of those rows, since ``with_tolerance`` and ``frontier()`` need them: treat it as you
-treat the data.
+safetensors. It contains no pickle, and none is ever read. It contains the labels, groups and probabilities of the rows
+that the rule was learnt from, because ``with_tolerance`` and ``frontier()`` need them: protect it as you protect the
+data.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     estimator : FairClassifier, or another estimator of evenhand
-        Fitted.
+        A fitted estimator.
     path : path
-        The file, usually ``.skops``. It appears whole or not at all.
+        The file, usually ``.skops``. It is complete or absent.
 
     Notes
     -----
-    A model of a type that :func:`load` does not read by itself, such as one of LightGBM, XGBoost or CatBoost, is saved
-    with a warning that names what ``load`` has to be told to trust. What has no safe form is refused. The file is read
-    back before it takes its name, so that what ``load`` could not read is refused here.
+    A model of a type that :func:`load` does not read by default, such as one of LightGBM, XGBoost or CatBoost, is saved
+    with a warning that names the types for ``trusted``. A part without a safe form is an error. The file is read back
+    before it is moved into place, so that a file that ``load`` cannot read is an error here.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     check_path(path)
     if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
         raise InputError(
-            f"evenhand.io.save is for the estimators of evenhand; this is a {type(estimator).__name__}."
+            f"evenhand.io.save saves estimators of evenhand; got a {type(estimator).__name__}."
             " skops.io.dump saves other estimators, and Rule.to_json a rule."
         )
     check_is_fitted(estimator)
@@ -78,14 +78,14 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     except Exception as error:
         raise InputError(
             f"{type(estimator).__name__} has a part without a safe form ({type(error).__name__}: {_short(error)})."
-            " Nothing was written; the rule alone can be kept with rule_.to_json()."
+            " Nothing was written; the rule alone can be saved with rule_.to_json()."
         ) from error
     with whole_or_nothing(path) as temporary:
         pack(temporary, tree, members)
         _check_readable(temporary, extra, type(estimator).__name__)
     if extra:
         warnings.warn(
-            f"{Path(path).name} names types that load reads only when told to: load(path, trusted={extra!r}).",
+            f"{Path(path).name} contains types that load reads only if trusted: load(path, trusted={extra!r}).",
             EvenhandWarning,
             stacklevel=2,
         )
@@ -99,26 +99,26 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
     path : path
         The file.
     trusted : iterable of str or type, default=()
-        Further types that may be built, by their full names. Add one only if you trust both the type and
-        whoever wrote the file: a foreign type runs its own code when it is built.
+        Further types that may be loaded, by their full names. Add one only if you trust both the type and the
+        file's author: such a type runs its own code when it is loaded.
 
     Notes
     -----
-    No code of the file's runs, and no forged tree leads out of memory. What is read may still decide badly: that a file
-    comes from whom you think is for a signature to say.
+    No code in the file is executed, and no forged tree causes an access outside memory. The classifier may still make
+    bad decisions: use a signature to verify the file's author.
 
     Returns
     -------
     estimator
-        It decides as the saved one did, to the bit, given the same versions of the models' libraries.
+        It decides exactly as the saved one did, given the same versions of the models' libraries.
 
     Raises
     ------
     UntrustedTypesError
-        The file names types that are neither in ``evenhand.io.ALLOWED`` nor in ``trusted``; ``names`` has
-        them. Nothing was built.
+        The file contains types that are neither in ``evenhand.io.ALLOWED`` nor in ``trusted``; they are listed in
+        ``names``. No part of it was loaded.
     ModelFormatError
-        The file is not one that :func:`save` wrote, is damaged, or is of a newer version.
+        The file was not written by :func:`save`, is damaged, or is of a newer version.
     """
     skops_io()
     path = check_path(path)
@@ -128,7 +128,7 @@ def load(path: str | os.PathLike[str], trusted: Iterable[str | type] = ()) -> An
     except EvenhandError:
         raise
     except MemoryError:
-        raise ModelFormatError(f"{path} asks for more memory than there is.") from None
+        raise ModelFormatError(f"{path} needs more memory than is available.") from None
     except Exception as error:
         raise ModelFormatError(f"{path} is damaged: {_short(error) or type(error).__name__}.") from error
 
@@ -142,13 +142,13 @@ def _names_of(trusted: Any) -> list[str]:
 
 
 def _check_readable(path: Path, trusted: Iterable[str], kind: str) -> None:
-    """Raise where :func:`load` could not read what was just written."""
+    """Raise if :func:`load` could not read the written file."""
     try:
         _read(path, trusted)
     except Exception as error:
         raise InputError(
             f"{kind} has a part that load could not read back ({type(error).__name__}: {_short(error)}). Nothing was"
-            " written; the rule alone can be kept with rule_.to_json(), and many models with evenhand.export.onnx."
+            " written; the rule alone can be saved with rule_.to_json(), and many models with evenhand.export.onnx."
         ) from error
 
 
@@ -180,6 +180,6 @@ def _check_whole(estimator: Any) -> None:
     from evenhand.rules.rule import Rule
 
     if not isinstance(estimator, BaseEstimator) or not type(estimator).__module__.startswith("evenhand."):
-        raise ModelFormatError(f"The file holds a {type(estimator).__name__}, not an estimator of evenhand.")
+        raise ModelFormatError(f"The file contains a {type(estimator).__name__}, not an estimator of evenhand.")
     if isinstance(estimator, FairClassifier) and not isinstance(vars(estimator).get("rule_"), Rule | Mixture):
-        raise ModelFormatError("The file holds a classifier without a rule.")
+        raise ModelFormatError("The file contains a classifier without a rule.")

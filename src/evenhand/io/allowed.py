@@ -1,10 +1,10 @@
-"""The types that a saved classifier may name, besides scikit-learn's public estimators, numbers and containers.
+"""The types that a saved classifier may contain, besides scikit-learn's public estimators, numbers and containers.
 
-Everything else is refused unless the caller names it. What is on this list runs no code of the file's: it is
-rebuilt from its attributes. Two of the types, the nodes of trees, are read by compiled code that does not
-look where an index leads; :mod:`evenhand.io.trees` looks before anything else does. Left out on purpose are
-types whose state compiled code takes on trust and that cannot be looked through (``lightgbm.basic.Booster``,
-the search trees of nearest neighbours, support vector machines), and CLIPZeroShot, whose weights are not in the file.
+All other types are an error unless the caller trusts them. The types on this list run no code of the file: they are
+rebuilt from their attributes. Two of them, the nodes of trees, are used by compiled code that does not check indices;
+:mod:`evenhand.io.trees` checks them first. Types whose state compiled code uses unchecked, and which cannot be checked
+here, are left out (``lightgbm.basic.Booster``, the search trees of nearest neighbours, support vector machines), as is
+CLIPZeroShot, whose weights are not in the file.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ ALLOWED: frozenset[str] = frozenset(
     [*_OTHERS, *(f"evenhand.{module}.{name}" for module, names in _EVENHAND.items() for name in names)]
 )
 
-# skops trusts every public estimator of scikit-learn; libsvm reads these without a look.
+# skops trusts every public estimator of scikit-learn, but libsvm uses these unchecked.
 DENIED: frozenset[str] = frozenset(
     f"sklearn.svm._classes.{name}" for name in ("SVC", "NuSVC", "SVR", "NuSVR", "OneClassSVM")
 )
 
-# Modules of earlier versions, by where their types are now: files that name them still load.
+# Modules of earlier versions, mapped to their present names, so that old files still load.
 _MOVED = {
     "auxiliary": "estimator",
     "baselines": "paper",
@@ -96,7 +96,7 @@ _MOVED = {
 
 
 def present_name(module: str) -> str:
-    """Return where a module of evenhand is now.
+    """Return the present name of a module of evenhand.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The file itself: a zip archive that is looked through before anything in it is read.
+"""The file format: a zip archive that is checked before anything in it is read.
 
-Members are not compressed, so an archive cannot be larger inside than outside, and nothing is ever unpacked
-to disk, so a member's name leads nowhere.
+Members are not compressed, so an archive cannot expand, and nothing is unpacked to disk, so a member's name has no
+effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evenhand.versions import versions
 FORMAT = "evenhand-estimator"
 VERSION = 1
 ABOUT = "evenhand.json"
-# The ".bin" are bytes that a model keeps in a form of its own, as those of XGBoost and CatBoost do.
+# ".bin" members are bytes in a model's own format, such as those of XGBoost and CatBoost.
 _MEMBER = re.compile(
     r"evenhand\.json|schema\.json|\d{1,20}\.(npy|npz)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin"
     r"|rules/\d{1,9}\.json|networks/\d{1,9}\.(safetensors|json)"
@@ -30,12 +30,12 @@ _MEMBER = re.compile(
 
 
 def skops_io() -> Any:
-    """Return skops.io, or say which extra has it."""
+    """Return skops.io, or raise an error that names the extra."""
     return require("Saving and loading classifiers", "io", "skops.io")
 
 
 def pack(path: Path, tree: bytes, members: dict[str, bytes]) -> None:
-    """Write a skops archive and what belongs beside it as one archive."""
+    """Write a skops archive and its additions as one archive."""
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -51,7 +51,7 @@ def pack(path: Path, tree: bytes, members: dict[str, bytes]) -> None:
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive whose members have been looked through."""
+    """An archive whose members have been checked."""
 
     data: bytes
 
@@ -86,7 +86,7 @@ class Archive:
         return {f"{node.get('__module__')}.{node['__class__']}" for node in _nodes(schema) if "__class__" in node}
 
     def with_present_names(self) -> Archive:
-        """Return the archive with the modules of today, where it names some of an earlier version."""
+        """Return the archive with present module names in place of earlier ones."""
         schema = json.loads(self.read("schema.json"))
         changed = False
         for node in _nodes(schema):
@@ -110,13 +110,13 @@ class Archive:
                 raise ModelFormatError(f"{path} was not written by evenhand.io.save.")
             for member in members:
                 if not _MEMBER.fullmatch(member.filename):
-                    raise ModelFormatError(f"{path} has a member {member.filename[:80]!r}, which has no place here.")
+                    raise ModelFormatError(f"{path} has a member {member.filename[:80]!r}, which is not expected.")
                 if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
                     raise ModelFormatError(
                         f"{path} has a compressed or encrypted member: evenhand.io.save writes none."
                     )
             if len(set(names)) != len(names) or sum(member.file_size for member in members) > len(self.data):
-                raise ModelFormatError(f"{path} claims to be larger inside than outside, or repeats a member.")
+                raise ModelFormatError(f"{path} declares sizes larger than the file, or repeats a member.")
             about = json.loads(source.read(ABOUT))
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ModelFormatError(f"{path} was not written by evenhand.io.save.")
@@ -125,7 +125,7 @@ class Archive:
             raise ModelFormatError(f"{path} has the version {version!r}; it must be a whole number.")
         if version > VERSION:
             raise ModelFormatError(
-                f"{path} has version {version}, this evenhand reads up to {VERSION}: update evenhand."
+                f"{path} has version {version}, but this evenhand reads versions up to {VERSION}: update evenhand."
             )
 
 

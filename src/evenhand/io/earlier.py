@@ -1,4 +1,4 @@
-"""Classifiers of files that earlier versions wrote, as this version has them."""
+"""Converts classifiers from files of earlier versions to the present form."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from evenhand.rules.rule import Rule
 from evenhand.rules.scores import by_attribute, read_costs
 from evenhand.rules.setting import Options
 
-# Parameters that classifiers did not have, and how they behaved.
+# Parameters that earlier classifiers did not have, and the values that match their behaviour.
 _BEFORE = {"safety": 0.0, "missing": "raise", "evidence": "labels", "objective": "accuracy", "randomize": False}
 
 
 def bring_up_to_date(estimator: Any) -> None:
-    """Change what an earlier version kept otherwise; a classifier of this version stays as it is."""
+    """Convert the attributes of an earlier version; a classifier of this version is unchanged."""
     rule = vars(estimator).get("rule_") if isinstance(estimator, FairClassifier) else None
     if not isinstance(rule, Rule):
         return
@@ -40,7 +40,7 @@ def bring_up_to_date(estimator: Any) -> None:
 
 
 def _encode(held: Any, rule: Rule) -> None:
-    """Give rows that were kept as labels and values of groups their codes."""
+    """Convert rows that were stored as labels and group values to codes."""
     old = dict(vars(held))
     groups = dict(zip(map(str, old["groups"]), old["groups"].values(), strict=True))
     vars(held).clear()
@@ -54,7 +54,7 @@ def _encode(held: Any, rule: Rule) -> None:
 
 
 def _name_crossed(estimator: FairClassifier, rule: Rule) -> None:
-    """Give dicts the keys of today, where crossed attributes had their text."""
+    """Convert dicts whose crossed attributes were stored as text to the present keys."""
     if all(isinstance(name, str) for name in rule.groups):
         return
     models, held = estimator._models, (estimator.held_out_, estimator._certifying)

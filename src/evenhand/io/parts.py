@@ -1,7 +1,7 @@
-"""What a saved classifier keeps beside the skops tree: rules as JSON, networks as safetensors.
+"""The parts of a saved classifier outside the skops tree: rules as JSON, networks as safetensors.
 
-A rule is JSON because that is checked in full when it is read, and anyone can open it. A network's numbers
-are tensors; its shape is rebuilt from the estimator's own parameters, so no code and no class is in the file.
+A rule is stored as JSON because that is fully checked when it is read, and anyone can open it. A network's numbers are
+tensors; its shape is rebuilt from the estimator's own parameters, so the file contains no code and no class.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LEAVES = (
 
 @dataclass(frozen=True)
 class Stored:
-    """Stands for a part that is a member of its own in the file."""
+    """A placeholder for a part that is a separate member of the file."""
 
     member: str
 
 
 @dataclass(frozen=True)
 class Keyed:
-    """Stands for a dict whose keys are no text, such as one by crossed attributes."""
+    """A placeholder for a dict whose keys are not text, such as one by crossed attributes."""
 
     keys: tuple[Any, ...]
     values: list[Any]
@@ -68,9 +68,9 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
             name = f"networks/{len(stand_ins)}"
             members |= _write_network(holder, key, value, name)
             stand_ins[id(value)] = Stored(name)
-    # With these in its memo, deepcopy puts the stand-in wherever the part was, however deep.
+    # With these in its memo, deepcopy puts the placeholder wherever the part was, at any depth.
     bare = copy.deepcopy(estimator, stand_ins)
-    # From the inside out, so that a dict in a dict is replaced before the outer one is.
+    # From the inside out, so that a nested dict is replaced before the outer one.
     for holder, key, value in reversed(list(edges(bare))):
         if type(value) is dict and any(isinstance(name, Intersection | Stratified | tuple) for name in value):
             _put(holder, key, Keyed(tuple(value), list(value.values())))
@@ -78,7 +78,7 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
 
 
 def put_back(estimator: Any, read: Callable[[str], bytes]) -> None:
-    """Put the rules and networks of a file where they were."""
+    """Put the rules and networks of a file back in place."""
     rules: dict[str, Rule | Mixture] = {}
     for holder, key, value in reversed(list(edges(estimator))):
         if type(value) is Keyed:
@@ -104,11 +104,11 @@ def _put(holder: Any, key: Any, part: Any) -> None:
     elif hasattr(holder, "__dict__"):
         vars(holder)[key] = part
     else:
-        raise ModelFormatError("A part of the classifier is where none belongs.")
+        raise ModelFormatError("A part of the classifier is in an unexpected place.")
 
 
 def edges(root: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (holder, key, value) for all that an object reaches through attributes and containers."""
+    """Yield (holder, key, value) for everything that an object reaches through attributes and containers."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -133,7 +133,7 @@ def _children(holder: Any) -> list[tuple[Any, Any]]:
 
 
 def is_network(value: Any) -> bool:
-    """Tell whether an object is torch's or skorch's, without importing either."""
+    """Return whether an object is torch's or skorch's, without importing either."""
     return any(base.__module__.partition(".")[0] in ("torch", "skorch") for base in type(value).__mro__)
 
 
@@ -141,7 +141,7 @@ def _write_network(holder: Any, key: Any, net: Any, name: str) -> dict[str, byte
     owner = type(holder).__name__
     if not any(base.__name__ == "NetworkClassifier" for base in type(holder).__mro__) or key != "net_":
         raise InputError(
-            f"{owner} holds a network of its own ({type(net).__name__}), which has no safe form here: save"
+            f"{owner} contains another network ({type(net).__name__}), which has no safe form here: save"
             " its weights with safetensors, and the rule with rule_.to_json()."
         )
     save = _safetensors().save
@@ -157,7 +157,7 @@ def _read_network(holder: Any, key: Any, name: str, read: Callable[[str], bytes]
     from evenhand.paper.models._estimator import NetworkClassifier
 
     if not isinstance(holder, NetworkClassifier) or key != "net_":
-        raise ModelFormatError("A network is where none belongs.")
+        raise ModelFormatError("A network is in an unexpected place.")
     load = _safetensors().load
     from skorch.history import History
     from torch.optim import Adam
@@ -166,13 +166,13 @@ def _read_network(holder: Any, key: Any, name: str, read: Callable[[str], bytes]
 
     about = json.loads(read(f"{name}.json"))
     bare = copy.copy(holder)
-    # The file has all parameters: those that a training starts from are not looked for.
+    # The file has all parameters, so pretrained weights are not loaded.
     if hasattr(bare, "weights"):
         bare.weights = None
     tensors = load(read(f"{name}.safetensors"))
-    # A forged size would take memory before the shapes are compared.
+    # A forged size would allocate memory before the shapes are compared.
     if hasattr(holder, "hidden") and tuple(tensors["hidden.weight"].shape) != (holder.hidden, holder.n_features_in_):
-        raise ModelFormatError("A network's tensors do not have the size that its estimator says.")
+        raise ModelFormatError("A network's tensors do not match the size of its estimator.")
     module = bare._make_module([len(classes) for classes in holder._head_classes()])
     module.load_state_dict(tensors, strict=True)
     net = Net(

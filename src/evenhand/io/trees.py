@@ -1,7 +1,7 @@
-"""A look through the nodes of trees before compiled code follows them.
+"""Checks the nodes of trees before compiled code follows them.
 
-scikit-learn walks a tree without asking whether a child or a feature exists. A tree that it grew is always
-sound; one from a file may lead out of memory, or in a circle.
+scikit-learn does not check whether a child or a feature exists. A tree that it grew is always valid; one from a file
+may lead outside memory, or in a circle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evenhand.io.parts import edges
 
 
 def check_trees(root: Any) -> None:
-    """Raise :class:`ModelFormatError` where a tree in an object leads anywhere but to a leaf."""
+    """Raise :class:`ModelFormatError` if a tree in an object leads anywhere except to a leaf."""
     from sklearn.ensemble import BaseEnsemble
     from sklearn.ensemble._hist_gradient_boosting.gradient_boosting import BaseHistGradientBoosting
     from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
@@ -34,24 +34,24 @@ def check_trees(root: Any) -> None:
             found.append(value)
         elif isinstance(value, Tree):
             if not isinstance(holder, BaseDecisionTree) or key != "tree_":
-                raise ModelFormatError("A tree is where none belongs.")
+                raise ModelFormatError("A tree is in an unexpected place.")
             _check_tree(holder, value)
     if any(id(tree) not in sound for tree in found):
-        raise ModelFormatError("A tree is where none belongs.")
+        raise ModelFormatError("A tree is in an unexpected place.")
 
 
 def _check_tree(model: Any, tree: Any) -> None:
     if tree.n_features != getattr(model, "n_features_in_", None):
-        raise ModelFormatError("A tree was grown on another number of features than its model says.")
+        raise ModelFormatError("A tree's number of features does not match its model.")
     left, right = tree.children_left, tree.children_right
     inner = left != -1
     _check_nodes(left, right, tree.feature, inner, tree.n_features)
     if ((right == -1) & inner).any():
-        raise ModelFormatError("A node of a tree has one child.")
+        raise ModelFormatError("A node of a tree has only one child.")
 
 
 def _check_forest(ensemble: Any) -> None:
-    """Check what ensembles take for granted: that all their trees read the same columns."""
+    """Check that all trees of an ensemble use the same columns."""
     from sklearn.ensemble import BaggingClassifier, BaggingRegressor
     from sklearn.tree import BaseDecisionTree
 
@@ -60,7 +60,7 @@ def _check_forest(ensemble: Any) -> None:
     members = np.asarray(ensemble.estimators_, dtype=object).ravel()
     for model in members:
         if isinstance(model, BaseDecisionTree) and model.n_features_in_ != ensemble.n_features_in_:
-            raise ModelFormatError("A tree of an ensemble was grown on another number of features.")
+            raise ModelFormatError("A tree's number of features does not match its ensemble.")
 
 
 def _check_boosting(model: Any) -> set[int]:
@@ -90,7 +90,7 @@ def _check_boosting(model: Any) -> set[int]:
 def _check_nodes(
     left: NDArray[Any], right: NDArray[Any], feature: NDArray[Any], inner: NDArray[np.bool_], features: int
 ) -> None:
-    """Check that every inner node has two children after it and a feature that there is."""
+    """Check that every inner node has two children after it and a valid feature."""
     n = len(inner)
     place = np.arange(n)[inner]
     children = np.stack([left[inner], right[inner]]).astype(np.int64)

@@ -1,6 +1,6 @@
-"""The report: a result summarised as plain data, then rendered as one HTML file that needs nothing else.
+"""The report: a result summarised as plain data, then rendered as one self-contained HTML file.
 
-:func:`summarize` computes and knows nothing of HTML; :func:`render_html` writes and computes nothing.
+:func:`summarize` computes and does not depend on HTML; :func:`render_html` writes and computes nothing.
 """
 
 from evenhand.report.card import model_card, rule_card

@@ -1,4 +1,4 @@
-"""The section on alternatives: what a report and a card say of them, as plain data, and as Markdown."""
+"""The section on alternatives in a report and a card, as plain data and as Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evenhand.errors import InputError
 def with_alternatives(summary: Mapping[str, Any], found: Alternatives) -> dict[str, Any]:
     """Return a summary with the key "alternatives": status, sentences, and a table of texts."""
     if not isinstance(found, Alternatives):
-        raise InputError(f"alternatives must be what evenhand.alternatives returned; got {shown(found)}.")
+        raise InputError(f"alternatives must be a result of evenhand.alternatives; got {shown(found)}.")
     section = {
         "status": found.status,
         "utility": "utility" if found.costs else "accuracy",
@@ -30,7 +30,7 @@ def with_alternatives(summary: Mapping[str, Any], found: Alternatives) -> dict[s
 
 
 def alternatives_markdown(section: Mapping[str, Any], escaped: Callable[[Any], str]) -> str:
-    """Return the section as Markdown for a card; names of models are among its texts, so all are escaped."""
+    """Return the section as Markdown for a card; all texts are escaped, because they contain names of models."""
     heads = ["rows", "decisions", section["utility"], "gap, points"]
     rows = [[row[name] for name in ("rows", "decisions", "utility", "gap")] for row in section["table"]]
     lines = [" | ".join(map(escaped, cells)) for cells in [heads, *rows]]

@@ -1,4 +1,4 @@
-"""What the bias scores look like: a plane for two scores, a histogram for one, a projection for more."""
+"""The data for charts of bias scores: a plane for two scores, a histogram for one, a projection for more."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def picture_bias(
     seed: int = 0,
     sample_weight: FloatArray | None = None,
 ) -> dict[str, Any]:
-    """Return what a chart of bias scores shows, for all rules along a frontier.
+    """Return the data for a chart of bias scores, for all rules along a frontier.
 
     Parameters
     ----------
     scores : array of shape (n, K)
         The bias scores, which are the same for every rule of a frontier.
     codes : array of shape (n,)
-        Each row's group as an index; -1 where it is unknown.
+        Each row's group as an index; -1 if it is unknown.
     groups : sequence of str
         The groups' names.
     rules : sequence of Rule
         The rules; only their z and the names of their terms are used.
     chosen : int
-        The rule that is shown first: the axes are such that its boundary is seen.
+        The rule that is shown first; the axes are chosen so that its boundary is visible.
     seed : int, default=0
-        Which rows are drawn where there are too many to show.
+        Seed for drawing rows if there are too many to show.
     sample_weight : array of shape (n,), default=None
         The weights of the rows, for the shares of a histogram.
 
@@ -71,7 +71,7 @@ def picture_bias(
 
 
 def _limit(values: FloatArray, weight: float) -> float:
-    """Return how far an axis goes: most of the rows are seen, and the boundary unless it is too far away."""
+    """Return the limit of an axis: most rows are visible, and the boundary unless it is too far away."""
     sizes = np.abs(values[np.isfinite(values)])
     far = float(np.quantile(sizes, SEEN)) if len(sizes) else 0.0
     limit = far if far > 0.0 else 1.0
@@ -80,7 +80,7 @@ def _limit(values: FloatArray, weight: float) -> float:
 
 
 def round_up(value: float) -> float:
-    """Return the next number of one or two digits, so that an axis ends on something readable.
+    """Return the next larger number of one or two digits, so that an axis ends on a readable number.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def _plane(scores: FloatArray, codes: NDArray[np.intp], weights: FloatArray, cho
 
 
 def _stretched(values: FloatArray, weight: float) -> tuple[float, float]:
-    """Return how far an axis stretched around 0 goes, and the size below which it is nearly linear."""
+    """Return the limit of an axis that is stretched around 0, and the size below which it is nearly linear."""
     sizes = np.abs(values[np.isfinite(values)])
     far, middle = (np.quantile(sizes, [NEARLY_ALL, 0.5]) if len(sizes) else np.ones(2)).tolist()
     limit = far if far > 0.0 else 1.0
@@ -129,7 +129,7 @@ def _stretched(values: FloatArray, weight: float) -> tuple[float, float]:
 
 
 def trace_line(z: Sequence[float], limits: Sequence[float], softness: Sequence[float]) -> list[list[float]]:
-    """Return points along the line ``z . s = 1`` inside a box around 0, denser near 0; none where outside.
+    """Return points along the line ``z . s = 1`` inside a box around 0, denser near 0; none if it is outside.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How well the probabilities are calibrated on the report's rows, for everyone and by group."""
+"""The calibration of the probabilities on the report's rows, for everyone and by group."""
 
 from __future__ import annotations
 

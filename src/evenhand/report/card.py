@@ -1,4 +1,4 @@
-"""A model card: what a classifier is for, what it was made from, and what it does, on one page of Markdown.
+"""A model card: a classifier's purpose, origin and behaviour, on one page of Markdown.
 
 :func:`summarize_card` computes plain data; :func:`render_card` writes it and computes nothing.
 """
@@ -27,7 +27,9 @@ from evenhand.rules.rule import Rule
 from evenhand.text import printable
 
 SCHEMA = "evenhand-card/1"
-UNSAID = "*Not said. Whoever uses this should write here who is decided about, by whom, and what follows.*"
+UNSAID = (
+    "*Not stated. Before use, write here who is affected by the decisions, who makes them, and what follows from them.*"
+)
 _RATES = ("selection_rate", "true_positive_rate", "false_positive_rate", "accuracy")
 _QUALITIES = ("auc", "brier", "calibration_error")
 
@@ -51,22 +53,22 @@ def model_card(
     Parameters
     ----------
     fair : FairClassifier
-        Fitted.
+        A fitted classifier.
     X, y, sensitive_features : default=None
-        Rows that took no part in the fit, to judge it on. Without them it is judged on the rows that its rule
-        was learnt from, with the probabilities of models that did not see them, and the card says so.
+        Rows that were not used in the fit, to evaluate it on. Without them it is evaluated on the rows that its rule
+        was learnt from, with out-of-fold probabilities, and the card says so.
     sample_weight : array of shape (n,), default=None
         The weights of those rows.
     title : str, default="Model card"
         The heading.
     purpose : str or None, default=None
-        What it is for, and what not. The card says where nobody said.
+        What it is for, and what it is not for. If it is None, the card says that it is not stated.
     data : str or None, default=None
-        What it was trained on, in words.
+        A description of the training data.
     caveats : sequence of str, default=()
-        Further caveats, besides those that the numbers call for.
+        Further caveats, besides those that follow from the numbers.
     provenance : mapping, default=None
-        Where it comes from, shown as it is.
+        Where it comes from, shown unchanged.
     confidence : float, default=0.95
         The level of the intervals.
 
@@ -97,9 +99,7 @@ def model_card(
         p_y, p_group, strata = held.p_y, held.p_group, held.strata_values
     else:
         if y is None or sensitive_features is None:
-            raise InputError(
-                "Rows to judge a classifier on need their labels and groups: give y and sensitive_features."
-            )
+            raise InputError("Evaluation rows need labels and groups: pass y and sensitive_features with X.")
         known = sensitive_features if fair.sensitive_at_predict else None
         strata = strata_columns(X, fair.rule_.strata)
         p_y, p_group = fair.probabilities(X, sensitive_features=known)
@@ -138,9 +138,9 @@ def rule_card(
     caveats: Sequence[str] = (),
     **options: Any,
 ) -> str:
-    """Return the card of a rule alone, judged on rows with their probabilities.
+    """Return the card of a rule, evaluated on rows with their probabilities.
 
-    The rows are given as to :func:`evenhand.report.summarize`, which takes the further options; the others are
+    The rows are given as to :func:`evenhand.report.summarize`, which also takes the further options; the others are
     those of :func:`model_card`.
     """
     check_any_rule(rule)
@@ -170,7 +170,7 @@ def summarize_card(
     caveats: Sequence[str] = (),
     fair: FairClassifier | None = None,
 ) -> dict[str, Any]:
-    """Return all that a card shows, as plain data that JSON can hold.
+    """Return the contents of a card, as plain data for JSON.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def summarize_card(
     purpose, data, caveats
         As in :func:`model_card`.
     fair : FairClassifier or None, default=None
-        The classifier around the rule, where there is one.
+        The classifier that contains the rule, if there is one.
 
     Returns
     -------
@@ -260,7 +260,7 @@ def _kind(model: Any) -> str:
     from evenhand.estimator.crossfit import FoldEnsemble, LabelMarginal
 
     if isinstance(model, FrozenEstimator):
-        return f"{_kind(model.estimator)}, trained before"
+        return f"{_kind(model.estimator)}, trained beforehand"
     if isinstance(model, FoldEnsemble):
         return f"the mean of {len(model.estimators)} {_kind(model.estimators[0])}"
     if isinstance(model, LabelMarginal):
@@ -271,56 +271,56 @@ def _kind(model: Any) -> str:
 
 
 def _cross_fitting(fair: FairClassifier) -> str:
-    corrected = " Their probabilities were corrected by what all models say together." if fair.recalibrate else ""
+    corrected = (
+        " Their probabilities were recalibrated with the outputs of all models together." if fair.recalibrate else ""
+    )
     if fair.cv is None:
-        return f"The models were trained before, on other rows.{corrected}"
+        return f"The models were trained beforehand, on other rows.{corrected}"
     if isinstance(fair.cv, float):
         share = f"{100 * fair.cv:g}%"
         return f"{share} of the rows were held out for the rule; the models are trained on the rest.{corrected}"
     folds = f" in {fair.cv} folds" if isinstance(fair.cv, int) else ""
-    learnt = "the rule was learnt from the probabilities of models that had not seen the row."
+    learnt = "the rule was learnt from the probabilities of models that were not trained on the row."
     return f"Cross-fitted{folds}: {learnt}{corrected}"
 
 
 def _caveats(summary: Mapping[str, Any], report: Mapping[str, Any]) -> list[str]:
-    """Return what the numbers call for, in plain words."""
+    """Return the caveats that follow from the numbers."""
     found = []
     if not summary["held_out"]:
         found.append(
-            "The figures are of the rows that the rule was learnt from. On new rows the gap is usually a little larger:"
-            " judge it on rows that took no part."
+            "The figures are for the rows that the rule was learnt from. On new rows the gap is usually a little"
+            " larger: evaluate it on rows that were not used."
         )
     if summary["mixture"] is not None:
         found.append(
-            "It draws lots: two people who are alike may be decided differently, and the criterion holds in the mean"
-            " over the lots. The figures are of lots drawn by the scores."
+            "It is randomized: two people who are alike may get different decisions, and the criterion holds on average"
+            " over the random draws. In the figures, the draws depend on the scores."
         )
     if summary["promise"] is None:
-        found.append("The criterion is met on a sample, not promised for the population: read the intervals.")
+        found.append("The criterion is met on a sample, which is no guarantee for the population: see the intervals.")
     if summary["attribute_at_predict"] is not True:
         found.append(
             "Decisions rest on an inferred attribute: people are judged by what is typical for people like them."
-            " Where the groups are hard to tell apart, equal rates cost more accuracy."
+            " If the groups are hard to infer, equal rates cost more accuracy."
         )
     for separation in summary["separations"]:
         if separation["weak"]:
             found.append(
-                f"The models hardly tell apart {separation['what']} (AUC {separation['auc']:.3f}; 0.5 is a guess):"
+                f"The models hardly separate {separation['what']} (AUC {separation['auc']:.3f}; 0.5 is a guess):"
                 " the gap on new rows may exceed the tolerance."
             )
     step = report["steps"][report["chosen"]]
     found += [text for text in (step["harm"], step["thin"]) if text]
     few = [f"{count['attribute']}={count['group']}" for count in report["counts"] if count["few"]]
     if few:
-        found.append(f"Some groups have few rows, and their rates say little: {', '.join(few)}.")
+        found.append(f"Some groups have few rows, and their rates are uncertain: {', '.join(few)}.")
     unsettled = [v for v in step["verdicts"] if v["outcome"] != "pass"]
     if unsettled:
         names = dict.fromkeys(f"{v['criterion']}: {v['outcome']}" for v in unsettled)
         found.append(f"Not every verdict on these rows is a pass ({'; '.join(names)}).")
-    found.append(
-        "The probabilities must stay calibrated: after a drift of the data, audit again and learn the rule anew."
-    )
-    found.append("A gap that is closed says nothing about whether the labels were fair.")
+    found.append("The probabilities must stay calibrated: if the data drifts, audit again and learn a new rule.")
+    found.append("A closed gap does not show that the labels were fair.")
     return found
 
 
@@ -333,7 +333,7 @@ def render_card(summary: Mapping[str, Any]) -> str:
         f"## Data\n\n{_data(summary)}",
         f"## Criterion\n\n{_criterion(summary)}",
         f"## Before and after\n\n{_before_and_after(summary)}",
-        f"## Who is decided otherwise\n\n{_flips(summary)}",
+        f"## Whose decisions change\n\n{_flips(summary)}",
         alternatives_markdown(summary["alternatives"], _text) if summary["alternatives"] else "",
         f"## The models\n\n{_quality(summary)}" if summary["quality"] else "",
         "## Caveats\n\n" + "\n".join(f"- {_text(caveat)}" for caveat in summary["caveats"]),
@@ -349,16 +349,16 @@ def _how(summary: Mapping[str, Any]) -> str:
         f"It decides between {_code(labels['negative'])} and {_code(labels['positive'])}, the positive label.",
         f"The decision is positive iff the fair margin is above 0: {margin}."
         if summary["mixture"] is None
-        else f"It draws lots between {len(summary['mixture']['rules'])} rules; a rule decides positively iff its fair"
-        f" margin is above 0: {margin}. The decision is positive iff the row's lot is below the sum of the weights of"
-        f" the rules that decide so. Of the rows below, {summary['mixture']['by_lot']:,} of {summary['rows']:,} depend"
-        " on their lot.",
+        else f"It is randomized between {len(summary['mixture']['rules'])} rules; a rule decides positively iff its"
+        f" fair margin is above 0: {margin}. The decision is positive iff the row's lot is below the sum of the weights"
+        f" of the rules that decide so. Of the rows below, {summary['mixture']['by_lot']:,} of {summary['rows']:,}"
+        " depend on their lot.",
     ]
     if summary["attribute_at_predict"] is not None:
         needs = (
             "needs the sensitive attribute of" if summary["attribute_at_predict"] else "needs no sensitive attribute of"
         )
-        lines.append(f"It {needs} those it decides about.")
+        lines.append(f"It {needs} the people it decides about.")
     costs = summary["costs"]
     if costs["false_positive"] != costs["false_negative"]:
         lines.append(
@@ -381,7 +381,7 @@ def _data(summary: Mapping[str, Any]) -> str:
     if summary["cross_fitting"] is not None:
         parts.append(summary["cross_fitting"])
     kind = "held-out rows" if summary["held_out"] else "the rows it was learnt from"
-    parts.append(f"The figures below are of {summary['rows']:,} rows: {kind}.")
+    parts.append(f"The figures below are for {summary['rows']:,} rows: {kind}.")
     heads = ["attribute", "group", "rows", "positive", "negative"]
     rows = [
         [_text(c["attribute"]), _text(c["group"]), *(_count(c[name]) for name in ("rows", "positives", "negatives"))]
@@ -397,7 +397,9 @@ def _criterion(summary: Mapping[str, Any]) -> str:
     parts = [f"{names}{tolerance}.", *(f"Groups are compared inside each stratum: {name}." for name in inside)]
     learned = summary["learned"]
     if learned is not None:
-        bound = "" if learned["upper_bound"] is None else f"; no rule of its kind exceeds {learned['upper_bound']:.4f}"
+        bound = (
+            "" if learned["upper_bound"] is None else f"; no rule in this family exceeds {learned['upper_bound']:.4f}"
+        )
         parts.append(
             f"On the rows it was learnt from, the rule's {_text(learned['objective'])} is"
             f" {learned['utility']:.4f}{bound}"
@@ -406,14 +408,14 @@ def _criterion(summary: Mapping[str, Any]) -> str:
     drawn = summary["determinism"]
     if drawn is not None:
         parts.append(
-            f"The best mixture of such rules that draws lots has {drawn['mixture_utility']:.4f} on these rows:"
-            f" determinism costs {100.0 * drawn['cost']:.2f} points."
+            f"The best randomized mixture of such rules has {drawn['mixture_utility']:.4f} on these rows:"
+            f" a deterministic rule costs {100.0 * drawn['cost']:.2f} points."
         )
     promise = summary["promise"]
     if promise is not None:
         parts.append(
-            f"With confidence {promise['confidence']:g} every constraint holds in the population: that was certified"
-            f" on {promise['certifying_rows']:,} rows that no model and no search had seen."
+            f"With confidence {promise['confidence']:g} every constraint holds in the population. This was certified"
+            f" on {promise['certifying_rows']:,} rows that no model and no search had used."
         )
     return " ".join(parts)
 
@@ -459,7 +461,9 @@ def _quality(summary: Mapping[str, Any]) -> str:
         [_code(q["model"]), _text(q["class"]), *("" if q[name] is None else f"{q[name]:.3f}" for name in _QUALITIES)]
         for q in summary["quality"]
     ]
-    return "On rows that they did not see.\n\n" + _table(["model", "class", "AUC", "Brier", "calibration error"], rows)
+    return "On rows that they were not trained on.\n\n" + _table(
+        ["model", "class", "AUC", "Brier", "calibration error"], rows
+    )
 
 
 def _provenance(summary: Mapping[str, Any]) -> str:
@@ -486,14 +490,14 @@ def _count(value: int | None) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return text on one line, in which nothing is Markdown or HTML."""
+    """Return text on one line, without active Markdown or HTML."""
     plain = printable(" ".join(str(value).split()))
     escaped = re.sub(r"([\\`*_\[\]|~#])", r"\\\1", plain)
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _verbatim(value: Any) -> str:
-    """Return text as code, sign by sign: between so many backticks that none inside ends it."""
+    """Return text as code, unchanged, between enough backticks that none inside ends it."""
     plain = printable(" ".join(str(value).split()))
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", plain)), default=0))
     space = " " if plain.startswith("`") or plain.endswith("`") else ""
@@ -501,6 +505,6 @@ def _verbatim(value: Any) -> str:
 
 
 def _code(value: Any) -> str:
-    """Return text as code; a sign that would end it, or a table's cell, is replaced."""
+    """Return text as code; characters that would end it, or a table's cell, are replaced."""
     plain = printable(" ".join(str(value).split())).replace("`", "'").replace("|", "\\|")
     return f"`{plain}`"

@@ -1,7 +1,7 @@
-"""The report's charts: Altair specifications, made into static SVG whose colours are CSS variables.
+"""The report's charts: Altair specifications, converted to static SVG whose colours are CSS variables.
 
-A chart that depends on the tolerance holds all steps at once: the marks of one step carry ``data-step``, and
-the page shows those of the step that is chosen. So nothing is computed in the browser.
+A chart that depends on the tolerance contains all steps at once: the marks of one step have ``data-step``, and the page
+shows those of the chosen step. So nothing is computed in the browser.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MARKS = re.compile(r'<g class="mark-\w+ role-mark ([a-z_]+)_marks"[^>]*>(.*?)</
 
 
 def altair() -> Any:
-    """Return the package that draws, or say what to install."""
+    """Return the drawing package, or raise an error that says what to install."""
     return figures.altair("The report")
 
 
@@ -33,7 +33,7 @@ def to_svg(chart: Any, title: str, *, width: int, height: int, chosen: int | Non
 
 
 def _number(found: re.Match[str], chosen: int | None, counters: dict[str, int]) -> str:
-    """Write the step into each mark of a layer; a line is a group of its own, so the count goes on."""
+    """Write the step into each mark of a layer; a line is a separate group, so the count continues."""
     layer = found.group(1)
     if not layer.startswith("step"):
         return found.group(0)
@@ -51,7 +51,7 @@ def _data(alt: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return two charts over the tolerance: the accuracy, and the gap that is left, with intervals."""
+    """Return two charts over the tolerance: the accuracy, and the remaining gap, with intervals."""
     alt = altair()
     steps, base = summary["steps"], summary["base"]
     rows = []
@@ -113,7 +113,7 @@ def frontier_charts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
         {
             "svg": to_svg(
                 layers("g", "largest gap, points", [0, most * 1.04], diagonal),
-                "The gap left at each tolerance",
+                "The remaining gap at each tolerance",
                 width=330,
                 height=220,
                 chosen=summary["chosen"],
@@ -164,7 +164,7 @@ def _plane(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
         .mark_circle(size=14, opacity=0.55, clip=True)
         .encode(x=x, y=y, color=_colour(alt, shown))
     )
-    # A step whose line is out of sight still needs its mark: a path without length.
+    # A step whose line is not visible still needs its mark: a path without length.
     traced = [line if line else [[0.0, 0.0], [0.0, 0.0]] for line in picture["lines"]]
     ends = [{"x": a, "y": b, "step": i, "o": o} for i, line in enumerate(traced) for o, (a, b) in enumerate(line)]
     rules = (
@@ -182,7 +182,7 @@ def _plane(alt: Any, picture: Mapping[str, Any], chosen: int) -> list[str]:
 
 
 def _round_numbers(limit: float, soft: float) -> list[float]:
-    """Return the powers of ten within an axis that are far enough from 0 to have room for their labels."""
+    """Return the powers of ten within an axis that are far enough from 0 to fit their labels."""
     sizes = [10.0**exponent for exponent in range(-6, 9) if 0.9 * soft <= 10.0**exponent <= limit]
     return [*(-size for size in reversed(sizes)), 0.0, *sizes]
 
@@ -283,5 +283,5 @@ def _reliability(curves: Sequence[Mapping[str, Any]], model: str) -> str:
 
 
 def short_term(name: str) -> str:
-    """Return a term's name without the words that repeat: ``rate(a=F) - rate(a=M)`` as ``a=F − a=M``."""
+    """Return a term's name without repeated words: ``rate(a=F) - rate(a=M)`` as ``a=F − a=M``."""
     return re.sub(r"rate\(((?:[^()]|\([^()]*\))*)\)", r"\1", name).replace(" - ", " − ")

@@ -18,7 +18,7 @@ MOST_PAIRS = 3
 
 
 def crossings(rows: Rows) -> list[tuple[str, Attribute]]:
-    """Return the crossed attributes to show, with their names: pairs that are not among the attributes already."""
+    """Return the crossed attributes to show, with their names: pairs that are not already among the attributes."""
     plain = [name for name in rows.attributes if isinstance(name, str)]
     pairs = [Intersection(*pair) for pair in itertools.combinations(plain, 2)]
     wanted = [pair for pair in pairs if pair not in rows.attributes][:MOST_PAIRS]

@@ -1,4 +1,4 @@
-"""The data of each figure as CSV, in an address that a page can hold."""
+"""The data of each figure as CSV, in a ``data:`` address."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def trade_off(summary: Mapping[str, Any]) -> str:
 
 
 def bias(picture: Mapping[str, Any], tolerances: Sequence[float]) -> str:
-    """Return what the chart of the bias scores shows."""
+    """Return the data of the chart of the bias scores."""
     if picture["kind"] == "plane":
         names = [*picture["groups"], "unknown"]
         return address([*picture["terms"], "group"], ([x, y, names[code]] for x, y, code in picture["points"]))

@@ -1,4 +1,4 @@
-"""Numbers as a report writes them."""
+"""The number formats of reports."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from evenhand.report.render import without_control_characters
 
 
 def render_page(template: str, data: Mapping[str, Any], charts: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return a template filled with plain data (as ``w``) and charts (``svg`` and ``caption``): one HTML page."""
+    """Return a template filled with plain data (as ``w``) and charts (``svg`` and ``caption``) as one HTML page."""
     try:
         import jinja2
         from markupsafe import Markup

@@ -1,8 +1,8 @@
-"""From a summary to one HTML file: this module writes numbers as text and chooses words; it computes nothing.
+"""Renders a summary as one HTML file: formats numbers and chooses words, but computes nothing.
 
-What depends on the tolerance is written out for every step: texts and bar positions go into a small JSON
-table that the page's script copies from, charts and receipts of all steps are in the page and shown one at a
-time. With JavaScript off the page is that of the chosen step, complete.
+Everything that depends on the tolerance is written for every step: texts and bar positions go into a small JSON table
+that the page's script copies from; charts and receipts of all steps are in the page and shown one at a time. Without
+JavaScript the page is complete and shows the chosen step.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ RATES = {
 CROSSED_RATES = {name: RATES[name][0].lower() for name in list(RATES)[:3]}
 GLOSSARY = {
     "positive label, positive decision": "The outcome that a decision is about, such as being hired. A decision is"
-    " positive where it gives that outcome; a label is positive where it really occurred.",
+    " positive if it gives that outcome; a label is positive if it really occurred.",
     "group": "People who share a value of a sensitive attribute, such as sex.",
     "selection rate": "How often a decision is positive.",
     "true positive rate": "How often a decision is positive among people whose label is positive.",
     "false positive rate": "How often a decision is positive among people whose label is negative.",
     "accuracy": "How often a decision equals the label.",
-    "gap": "How far rates are from what a criterion asks: for most criteria the largest difference between two"
+    "gap": "How far rates are from meeting a criterion: for most criteria the largest difference between two"
     " groups. Five points are five people in a hundred.",
     "tolerance": "The largest gap that is allowed.",
-    "interval": "Where the true figure may well lie, given that only so many people were counted.",
+    "interval": "The range in which the true figure probably lies, given how many people were counted.",
     "verdict": "Pass: the whole interval of the gap is within the tolerance. Fail: all of it is beyond. Insufficient"
-    " evidence: the tolerance is inside the interval, and more rows are needed to tell.",
+    " evidence: the tolerance is inside the interval, and more rows are needed.",
     "four-fifths ratio": "The lowest selection rate over the highest. Below 0.80 it is often read as a sign of adverse"
     " impact.",
-    "fair rule": "What changes some decisions of the model, so that the groups' rates come closer: as few as accuracy"
-    " allows.",
-    "bias score": "How strongly a decision leans towards one group, for how sure the model is.",
-    "held-out rows": "Rows that took part neither in training the models nor in learning the rule.",
+    "fair rule": "It changes some decisions of the model so that the groups' rates come closer, at the least cost in"
+    " accuracy.",
+    "bias score": "How strongly a decision depends on the likely group, relative to how certain the model is.",
+    "held-out rows": "Rows that were used neither to train the models nor to learn the rule.",
     "calibration": "Whether, among people to whom a model gives 30%, about 30% have the outcome.",
 }
-# Control characters, marks that turn the direction of what follows, and halves of surrogate pairs.
+# Control characters, marks that change the writing direction, and halves of surrogate pairs.
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -84,12 +84,12 @@ def render_html(summary: Mapping[str, Any]) -> str:
     Parameters
     ----------
     summary : dict
-        What :func:`evenhand.report.summarize` returned, or its JSON read back.
+        A result of :func:`evenhand.report.summarize`, or its JSON read back.
 
     Returns
     -------
     str
-        The page. It loads nothing, and the same summary gives the same text.
+        The page. It loads nothing from outside, and the same summary gives the same text.
     """
     try:
         import jinja2
@@ -121,7 +121,7 @@ def render_html(summary: Mapping[str, Any]) -> str:
         "largest_gap": largest_gap,
     }
     if not isinstance(summary, Mapping) or not summary.keys() >= KEYS or str(summary["schema"]) != SCHEMA:
-        raise InputError(f"summary must be what evenhand.report.summarize returned; got {shown(summary)}.")
+        raise InputError(f"summary must be a result of evenhand.report.summarize; got {shown(summary)}.")
     clean = without_control_characters(summary)
     scales = _scales(clean)
     steps = [_changing(clean, step, scales) for step in clean["steps"]]
@@ -154,7 +154,7 @@ def _addresses(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_report(summary: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a summary as an HTML file, whole or not at all, and return its path."""
+    """Write a summary as an HTML file, completely or not at all, and return its path."""
     check_path(path)
     target = local_path(path, write=True)
     write_text(target, render_html(summary))
@@ -175,7 +175,7 @@ def _marked(found: list[dict[str, str]], mark: Any) -> list[dict[str, Any]]:
 
 
 def without_control_characters(value: Any) -> Any:
-    """Return plain data whose texts have no character that a page would obey instead of showing it."""
+    """Return plain data whose texts have no characters with a special effect in a page."""
     if isinstance(value, str):
         return _UNWANTED.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, Mapping):
@@ -184,7 +184,7 @@ def without_control_characters(value: Any) -> Any:
 
 
 def _scales(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return, for each rate, the share at which its strips end."""
+    """Return, for each rate, the upper limit of its bars."""
     scales = {}
     for rate in RATES:
         states = [summary["base"], *summary["steps"]]
@@ -197,7 +197,7 @@ def _scales(summary: Mapping[str, Any]) -> dict[str, float]:
 def _changing(
     summary: Mapping[str, Any], step: Mapping[str, Any] | None, scales: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return what a step puts on the page: texts by slot, bar positions by slot, and the outcome."""
+    """Return the texts and bar positions of a step by slot, and the outcome."""
     state = summary["base"] if step is None else step
     texts = {
         "outcome": _OUTCOMES[state["outcome"]],

@@ -24,14 +24,14 @@ from evenhand.rules.system import write_out
 
 
 class Report(Displayed):
-    """A report: plain data, that can be written as one HTML file.
+    """A report as plain data that can be written as one HTML file.
 
     Attributes
     ----------
     summary : dict
-        What :func:`evenhand.report.summarize` returns.
+        The result of :func:`evenhand.report.summarize`.
     path : Path or None
-        Where it was written.
+        The path of the written file.
     """
 
     def __init__(self, summary: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> None:
@@ -40,7 +40,7 @@ class Report(Displayed):
 
     @property
     def harm(self) -> str | None:
-        """Which gaps are wider on these held-out rows than those of the model alone, with intervals; None without."""
+        """The gaps that are larger on these held-out rows than those of the model alone, with intervals, or None."""
         step = self._step
         return None if step is None else step["harm"]
 
@@ -72,7 +72,7 @@ class Report(Displayed):
     def _describe(self) -> Description:
         step = self._step
         short = [f"{question}: {answer}" for question, answer in in_short(self.summary, step).items()]
-        where = [] if self.path is None else [f"The whole report is in {self.path}"]
+        where = [] if self.path is None else [f"The complete report is in {self.path}"]
         outcome = (self.summary["base"] if step is None else step)["outcome"]
         harm = [] if self.harm is None else [self.harm]
         return Description(self.summary["title"], [outcome, headline(self.summary, step), *harm, *short, *where])
@@ -94,7 +94,7 @@ def report_of(
     """Return the report of a fitted classifier on some rows; see :meth:`evenhand.FairClassifier.report`."""
     groups = fair.groups_of(X, sensitive_features)
     if groups is None:
-        raise InputError("A report compares groups: give each row's group as sensitive_features.")
+        raise InputError("A report compares groups: pass each row's group as sensitive_features.")
     known = groups if fair.sensitive_at_predict else None
     p_y, p_group = fair.probabilities(X, sensitive_features=known)
     rule, rules = fair.rule_, None

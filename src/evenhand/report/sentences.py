@@ -1,6 +1,6 @@
-"""What a report says in sentences: the headline, the summary for a committee, and what is lacking.
+"""The sentences of a report: the headline, the summary for a committee, and what more rows would settle.
 
-Numbers come from the summary; here they only become words.
+All numbers come from the summary.
 """
 
 from __future__ import annotations
@@ -21,24 +21,32 @@ MEANINGS = {
     "predictive_parity": "among people with a positive decision, positive labels are equally frequent in every group",
     "accuracy_parity": "decisions are right equally often in every group",
 }
+_IN_SHORT = {
+    "demographic_parity": "equal shares of positive decisions",
+    "equal_opportunity": "equal shares of positive decisions among people with a positive label",
+    "predictive_equality": "equal shares of positive decisions among people with a negative label",
+    "equalized_odds": "equal shares of positive decisions for each label",
+    "predictive_parity": "equal shares of positive labels among the selected people",
+    "accuracy_parity": "equal shares of right decisions",
+}
 PROOFS = {
     "optimal": "On the rows it was learnt from, no rule in this family within the tolerance is {better}:"
     " this was proven.",
     "gap": "On the rows it was learnt from, a rule in this family could be {better} by at most {size} points:"
     " this was proven.",
-    "found": "It was found by a search that proves nothing about better rules.",
-    "unchanged": "The model meets the tolerance as it is, and is left alone: no decision changes.",
-    "plug-in": "It is the best one if the probabilities are right; on counted labels it may miss its bounds.",
+    "found": "It was found by a search that does not prove optimality.",
+    "unchanged": "The model already meets the tolerance and is left unchanged: no decision changes.",
+    "plug-in": "It is the best rule if the probabilities are right; on counted labels it may exceed its bounds.",
 }
 _LABELLED = {"equal_opportunity": "true_positive_rate", "predictive_equality": "false_positive_rate"}
 
 
 def headline(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
-    """Return how many verdicts are like the one that decides, and that one with its gap."""
+    """Return the number of verdicts with the decisive outcome, and the decisive verdict with its gap."""
     state = summary["base"] if step is None else step
     verdict = state["verdicts"][state["worst"]]
     gap, tolerance = verdict["gap"], tolerance_text(verdict["tolerance"])
-    subject = "The decisions as they are" if step is None else "The fair decisions"
+    subject = "The decisions" if step is None else "The fair decisions"
     lower = subject[0].lower() + subject[1:]
     what = words(verdict["criterion"]) + ("" if verdict["attribute"] is None else f" on {verdict['attribute']}")
     alike = sum(other["outcome"] == verdict["outcome"] for other in state["verdicts"])
@@ -53,33 +61,30 @@ def headline(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
         begin = subject if alike == 1 else f"{counted} fail. The one with the most evidence: {lower}"
         return f"{begin} do not meet {what} to within {tolerance} points: {size}."
     several = "" if alike == 1 else f"{counted} have insufficient evidence. "
-    open_ = f"{several}Whether {lower} meet {what} to within {tolerance} points is open"
-    return f"{open_}: {size}, and these rows cannot tell."
+    return f"{several}These rows do not show whether {lower} meet {what} to within {tolerance} points: {size}."
 
 
 def in_short(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the summary for a committee: a few questions with their answers, without symbols."""
+    """Return the summary for a committee: a few questions with short answers, without symbols."""
     return {
         "What was decided": _decided(summary, step),
-        "What was asked": asked(summary, summary["tolerance"] if step is None else step["step_tolerance"]),
-        "What changes" if step is not None else "What they are": _changes(summary, step),
-        "What it costs" if step is not None else "How often they are right": _costs(summary, step),
+        "What was required": _required(summary, summary["tolerance"] if step is None else step["step_tolerance"]),
+        "What changes" if step is not None else "The decisions": _changes(summary, step),
+        "What it costs" if step is not None else "How many are right": _costs(summary, step),
         "How sure this is": _sure(summary, step),
     }
 
 
 def _decided(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
     labels = summary["labels"]
-    between = "yes or no" if labels is None else f"“{labels['positive']}” or “{labels['negative']}”"
-    whom = f"{summary['rows']:,} people" + (" who took no part in the learning" if summary["held_out"] else "")
-    by = (
-        "by the decisions as they are" if step is None else "by the model alone, and then by the model with a fair rule"
-    )
-    return f"Each of {whom} is decided {between}, {by}."
+    between = "“yes” or “no”" if labels is None else f"“{labels['positive']}” or “{labels['negative']}”"
+    whom = f"{summary['rows']:,} people" + (" (none used for training)" if summary["held_out"] else "")
+    by = ". These decisions are audited" if step is None else " from the model, corrected by a fair rule"
+    return f"Each of {whom} gets {between}{by}."
 
 
 def asked(summary: Mapping[str, Any], tolerance: float) -> str:
-    """Return what the decisions are judged on, and how strictly."""
+    """Return the criteria with their meaning, the attributes and the tolerance."""
     said = [
         f"{words(name)}{f' ({MEANINGS[name]})' if name in MEANINGS and len(summary['criteria']) == 1 else ''}"
         for name in summary["criteria"]
@@ -92,6 +97,13 @@ def asked(summary: Mapping[str, Any], tolerance: float) -> str:
     )
 
 
+def _required(summary: Mapping[str, Any], tolerance: float) -> str:
+    names = summary["criteria"]
+    wanted = _IN_SHORT[names[0]] if len(names) == 1 and names[0] in _IN_SHORT else listed([words(n) for n in names])
+    groups = " and by ".join(summary["attributes"])
+    return f"{wanted[0].upper()}{wanted[1:]} by {groups}, within {tolerance_text(tolerance)} in 100."
+
+
 def _changes(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
     labels = summary["labels"]
     chosen = "“yes”" if labels is None else f"“{labels['positive']}”"
@@ -100,8 +112,8 @@ def _changes(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
         rate = "true_positive_rate"
     among = {
         "selection_rate": "",
-        "true_positive_rate": f" whose label is {chosen}",
-        "false_positive_rate": "" if labels is None else f" whose label is “{labels['negative']}”",
+        "true_positive_rate": f" and the label {chosen}",
+        "false_positive_rate": "" if labels is None else f" and the label “{labels['negative']}”",
     }[rate]
     before = summary["base"]["groups"]
     places = [place for place, group in enumerate(before) if group[rate] and group[rate]["value"] is not None]
@@ -111,16 +123,18 @@ def _changes(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
     if some:
         ordered = sorted(places, key=lambda place: before[place][rate]["value"])
         places = [ordered[0], ordered[-1]]
-    parts = []
+    parts: list[str] = []
     for place in places:
         old = thousand(before[place][rate]["value"])
-        whom = f"Of 1,000 people with {before[place]['attribute']} {before[place]['group']}{among}"
+        whom = f"{before[place]['attribute']} {before[place]['group']}"
+        whom = f"Of 1,000 with {whom}, " if parts else f"Of 1,000 people with {whom}{among}, "
+        get = "do" if parts else f"get {chosen}"
         if step is None:
-            parts.append(f"{whom}, {old:,} are decided {chosen}.")
+            parts.append(f"{whom}{old:,} {get}.")
             continue
         new = thousand(step["groups"][place][rate]["value"])
-        change = f"{difference(new - old)} than with the model alone ({old:,})"
-        parts.append(f"{whom}, {new:,} are decided {chosen}: {change}.")
+        alone = "" if parts else " than with the model alone"
+        parts.append(f"{whom}{new:,} {get}, {difference(new - old)}{alone}.")
     return f"{' '.join(parts)}{some}"
 
 
@@ -130,12 +144,9 @@ def _costs(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
         return "There are no labels to compare with."
     old = thousand(accuracy["value"])
     if step is None:
-        return f"Of 1,000 decisions {old:,} are right."
+        return f"Of 1,000 decisions, {old:,} are right."
     new, changed = thousand(step["accuracy"]["value"]), thousand(step["flipped"] / summary["rows"])
-    return (
-        f"Of 1,000 decisions {new:,} are right, {difference(new - old)} than with the model alone ({old:,})."
-        f" {changed:,} of 1,000 decisions are changed."
-    )
+    return f"Of 1,000 decisions, {changed:,} change, and {new:,} are right, {difference(new - old)} than before."
 
 
 def _sure(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
@@ -144,13 +155,14 @@ def _sure(summary: Mapping[str, Any], step: Mapping[str, Any] | None) -> str:
     gap, level = verdict["gap"], f"{100 * summary['confidence']:.3g}"
     if gap["value"] is None:
         return "Insufficient evidence: a group has no rows to count."
-    span = f"at {level}% confidence the difference in {words(verdict['criterion'])} is from {interval(gap)} in 100"
     end = {
-        "pass": "all of that is within what was asked",
-        "fail": "all of that is more than what was asked",
-        "insufficient evidence": "these rows cannot tell whether it is within what was asked",
+        "pass": "within what was required",
+        "fail": "more than what was required",
+        "insufficient evidence": "so more people are needed to tell",
     }[verdict["outcome"]]
-    return f"{verdict['outcome'].capitalize()}: {span}; {end}. This is about people like these."
+    about = "" if len(state["verdicts"]) == 1 else f" in {words(verdict['criterion'])}"
+    span = f"among people like these, the gap{about} is {interval(gap)} in 100 with {level}% confidence, {end}"
+    return f"{verdict['outcome'].capitalize()}: {span}."
 
 
 def thousand(share: float) -> int:
@@ -169,7 +181,7 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def shortage(found: Mapping[str, Any] | None) -> str:
-    """Return what an undecided verdict lacks."""
+    """Return how many rows would settle an undecided verdict."""
     if found is None:
         return ""
     if found["cell_needed"] is None:
@@ -178,7 +190,7 @@ def shortage(found: Mapping[str, Any] | None) -> str:
     if found["label"] is not None:
         where += f" with a {('negative', 'positive')[found['label']]} label"
     if found["rows_needed"] is None:
-        return f"There are {found['cell_rows']:,} rows of {where}; begin with {found['cell_needed']:,}."
+        return f"There are {found['cell_rows']:,} rows of {where}; start with {found['cell_needed']:,}."
     return (
         f"About {found['rows_needed']:,} rows of this mix would settle it: {found['cell_needed']:,} of"
         f" {where}, of which there are now {found['cell_rows']:,}."
@@ -199,16 +211,16 @@ def proof(learned: Mapping[str, Any] | None) -> str:
 
 
 def lots(summary: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
-    """Return what there is to say about lots: that they are drawn, or what drawing none costs."""
+    """Return a sentence on random draws: that they are used, or what a deterministic rule costs."""
     found = []
     if step["mixture"] is not None:
         found.append(
-            f"It draws lots between {len(step['mixture']['rules'])} rules: {step['mixture']['by_lot']:,} of"
-            f" {summary['rows']:,} rows depend on their lot, which is drawn by the scores here."
+            f"It is randomized between {len(step['mixture']['rules'])} rules: {step['mixture']['by_lot']:,} of"
+            f" {summary['rows']:,} rows depend on a random draw, which is determined by the scores here."
         )
     if step["determinism"] is not None:
         cost = points(step["determinism"]["cost"], 2)
-        found.append(f"Determinism costs {cost} points there: so much better is the best mixture that draws lots.")
+        found.append(f"The best randomized mixture of rules is better by {cost} points there: the cost of determinism.")
     return found
 
 

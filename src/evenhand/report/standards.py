@@ -18,25 +18,25 @@ _CLASSES = {"pass": "pass", "fail": "fail", "insufficient evidence": "insufficie
 _SENTENCES = {
     "pass": "Every table passes.",
     "fail": "A table fails.",
-    "insufficient evidence": "The rows do not suffice for a verdict.",
-    None: "This standard sets no limit: there is no verdict.",
+    "insufficient evidence": "There are too few rows for a verdict.",
+    None: "This standard sets no limit, so there is no verdict.",
 }
 
 
 def write_standard(found: StandardAudit, path: str | os.PathLike[str], *, title: str = "Audit by a standard") -> Path:
-    """Write the tables of a standard as an HTML page, whole or not at all, and return its path.
+    """Write the tables of a standard as an HTML page, completely or not at all, and return its path.
 
     Parameters
     ----------
     found : StandardAudit
-        What ``evenhand.audit(..., standard=...)`` returned.
+        A result of ``evenhand.audit(..., standard=...)``.
     path : path
         The file.
     title : str, default="Audit by a standard"
         The page's title.
     """
     if not isinstance(found, StandardAudit):
-        raise InputError(f"found must be what audit(..., standard=...) returned; got {shown(found)}.")
+        raise InputError(f"found must be a result of audit(..., standard=...); got {shown(found)}.")
     check_text(title, "title")
     check_path(path)
     target = local_path(path, write=True)
@@ -45,7 +45,7 @@ def write_standard(found: StandardAudit, path: str | os.PathLike[str], *, title:
 
 
 def summarize_standard(found: StandardAudit, title: str) -> dict[str, Any]:
-    """Return what the page says, as plain data."""
+    """Return the contents of the page as plain data."""
     outcomes = {table.outcome for table in found.tables}
     ordered = ("fail", "insufficient evidence", "pass")
     outcome = next((name for name in ordered if name in outcomes), None)

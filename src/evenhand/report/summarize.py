@@ -1,4 +1,4 @@
-"""A result as plain data: everything that a report shows, computed once, and nothing about how it looks."""
+"""A result as plain data: everything that a report shows, computed once and independent of its layout."""
 
 from __future__ import annotations
 
@@ -76,23 +76,23 @@ def summarize(
     random_state: int = 0,
     strata: SensitiveFeatures | None = None,
 ) -> dict[str, Any]:
-    """Return all that a report shows, as plain data that JSON can hold. The same input gives the same data.
+    """Return the contents of a report as plain data for JSON. The same input gives the same data.
 
     Parameters
     ----------
     y : array of shape (n,) or None
-        The labels of the rows that the report is about. None is allowed where there are no rules.
+        The labels of the report's rows. None is allowed without rules.
     sensitive_features : array, Series, frame or dict of columns
         Each row's group.
     p_y : array of shape (n,)
-        P(Y = positive | x); without rules also decisions, as in :func:`evenhand.audit`.
+        P(Y = positive | x); without rules, decisions are also allowed, as in :func:`evenhand.audit`.
     p_group : array or dict of arrays, default=None
-        What the rules need: p(A | x) or p(Y, A | x).
+        The probabilities that the rules need: p(A | x) or p(Y, A | x).
     rules : Frontier, Rule, Mixture or None, default=None
-        The rules along a frontier, one rule, or a mixture, whose lots are drawn by the scores. None makes a report
-        about the decisions as they are.
+        The rules along a frontier, one rule, or a mixture, whose random draws depend on the scores. With None, the
+        report is about the given decisions.
     criterion : str, Criterion or None, default=None
-        What verdicts are given on. None: that of the rules, or those that an audit gives.
+        The criteria for the verdicts. None: those of the rules, or those of an audit.
     tolerance : float, default=0.05
         The tolerance whose rule is shown first: the loosest one of the frontier within it.
     confidence : float, default=0.95
@@ -102,63 +102,63 @@ def summarize(
     pos_label : label, default=1
         The positive label.
     held_out : bool, default=False
-        Whether these rows took part neither in training nor in learning the rules.
+        Whether these rows were used neither for training nor for learning the rules.
     sample_weight : array of shape (n,), default=None
         The weights of the rows.
     missing : {"raise", "ignore"}, default="raise"
-        Whether a row whose group is unknown is an error.
+        Whether a row of unknown group is an error.
     title : str, default="Fairness report"
         The heading.
     provenance : mapping, default=None
-        Where it comes from, shown as it is: for instance ``{"data": ..., "sha256": ..., "command": ...}``.
+        Where the results come from, shown unchanged: for instance ``{"data": ..., "sha256": ..., "command": ...}``.
     alternatives : Alternatives or None, default=None
-        What :func:`evenhand.alternatives` said of these decisions: a section of its own.
+        A result of :func:`evenhand.alternatives` for these decisions, shown in a separate section.
     random_state : int, default=0
-        Which rows are drawn where there are too many to show.
+        Seed for drawing rows if there are too many to show.
     strata : array, Series, frame or dict of columns, default=None
         Each row's stratum, for a criterion with ``within``.
 
     Returns
     -------
     dict
-        With these keys. An ESTIMATE is ``{"value", "lower", "upper"}``, its value None without rows. A STATE
+        The following keys. An ESTIMATE is ``{"value", "lower", "upper"}``, its value None without rows. A STATE
         is ``{"accuracy": ESTIMATE or None, "outcome": "pass" | "fail" | "insufficient evidence", "verdicts":
         [{"criterion", "attribute", "gap": ESTIMATE, "tolerance", "outcome", "shortage", "strata": [{"stratum", "rows",
         "gap": ESTIMATE, "outcome"}], "left_out": rows by stratum}], "worst": the index
-        of the verdict that decides, of several failing ones that with the most evidence, "largest": the index of
+        of the decisive verdict (of several failing ones, the one with the most evidence), "largest": the index of
         the verdict with the largest gap, "groups": [{"attribute", "group", "selection_rate",
         "true_positive_rate", "false_positive_rate", "accuracy": ESTIMATE or None}], "ratios": [{"attribute",
         "ratio": ESTIMATE}], the lowest selection rate over the highest, "crossed": [{"attribute", "group", "rows"
         and rates}], the combinations of two attributes' groups}``.
 
         - ``schema``: "evenhand-report/1"; ``title``; ``rows``; ``weighted``; ``held_out``; ``confidence``;
-          ``tolerance``; ``labels``: ``{"negative", "positive"}``, or None where there are none.
-        - ``criteria``: the names of the criteria that verdicts are given on; ``attributes``: names.
-        - ``base``: the STATE of the decisions as the model alone makes them.
+          ``tolerance``; ``labels``: ``{"negative", "positive"}``, or None if there are none.
+        - ``criteria``: the names of the criteria of the verdicts; ``attributes``: names.
+        - ``base``: the STATE of the decisions of the model alone.
         - ``steps``: one for each rule, strict to loose: a STATE with ``step_tolerance``; ``learned``
           (``objective`` by its name, its ``utility`` and ``upper_bound``, and the search's ``status``, on the rows it
           was learnt from; or None); ``terms``
           (``name``, ``z``); ``flips`` (``attribute``, ``group``, ``rows``, ``to_positive``, ``to_negative``);
           ``flipped`` (the number of rows); ``mixture``, None or ``rules`` (``weight``) and ``by_lot``, the number of
-          rows that a lot decides; ``determinism``, None or what drawing no lots costs (``mixture_utility``,
-          ``mixture_bound``, ``cost``); ``harm``, a sentence where held-out rows show a wider gap than that of
-          the model alone, or None; ``thin``, a sentence where the rows that it was learnt from are too few, or
+          rows that a random draw decides; ``determinism``, None or the cost of determinism (``mixture_utility``,
+          ``mixture_bound``, ``cost``); ``harm``, a sentence if held-out rows show a larger gap than that of
+          the model alone, or None; ``thin``, a sentence if there were too few rows to learn from, or
           None; ``receipts`` (``row``, ``group``, ``words`` and the fields of
           :class:`evenhand.rules.receipt.Receipt`).
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
-        - ``bias``: None, or the picture of the bias scores. ``kind`` "plane": ``limits`` of the two axes, the
+        - ``bias``: None, or the data of the chart of the bias scores. ``kind`` "plane": ``limits`` of the two axes, the
           ``softness`` with which they are stretched around 0, ``points`` ``[s1, s2, group]``, of which
-          ``turned`` and ``others`` say how many are shown of how many
+          ``turned`` and ``others`` are how many are shown of how many
           (by the chosen rule), ``lines`` a list of ``[s1, s2]`` for each step. "histogram":
           ``edges``, ``shares`` for each group, ``thresholds`` for each step. "projection": ``edges``,
           ``counts`` for each step. All: ``terms``, ``groups``, ``rows``, ``outside``.
         - ``calibration``: a list of ``{"model", "group", "rows", "error", "bins"}``; see
           :func:`evenhand.statistics.calibration.reliability`.
         - ``counts``: a list of ``{"attribute", "group", "rows", "positives", "negatives", "few"}``.
-        - ``unknown_rows``: for each attribute, the rows whose group is unknown.
+        - ``unknown_rows``: for each attribute, the number of rows of unknown group.
         - ``provenance``: as given, and ``versions``.
-        - ``alternatives``, only where they were given: ``status``, ``sentences``, ``table``, ``held_out``, ``scope``
+        - ``alternatives``, only if they were given: ``status``, ``sentences``, ``table``, ``held_out``, ``scope``
           and ``data``, as :meth:`evenhand.Alternatives.to_dict` returns them.
 
     Examples
@@ -177,14 +177,14 @@ def summarize(
     check_seed(random_state)
     tolerance, confidence = check_tolerance(tolerance), check_confidence(confidence)
     if not isinstance(provenance, Mapping | None):
-        raise InputError(f"provenance must be a dict of what to show, or None; got {shown(provenance)}.")
+        raise InputError(f"provenance must be a dict, or None; got {shown(provenance)}.")
     points = _points(rules)
     if points and criterion is None:
         criterion = points[0][1].criterion
     names = ("y", "sensitive_features", "p_y", "p_group", "sample_weight")
     check_same_index(dict(zip(names, (y, sensitive_features, p_y, p_group, sample_weight), strict=True)))
     if points and y is None:
-        raise InputError("A report about rules compares decisions with labels: y must not be None.")
+        raise InputError("A report about rules compares decisions with labels: pass y.")
     positive, classes, decided = _read_decisions(y, p_y, threshold, pos_label, scored=bool(points))
     values = as_column(p_y, "p_y")
     is_score = bool(points) or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
@@ -230,7 +230,7 @@ def summarize_rows(
     provenance: Mapping[str, Any] | None = None,
     random_state: int = 0,
 ) -> dict[str, Any]:
-    """Return what :func:`summarize` does, of rows that were read; without rules ``decided`` is judged."""
+    """Do the same as :func:`summarize` for rows as read; without rules, the report is about ``decided``."""
     points = _points(rules)
     if points and criterion is None:
         criterion = points[0][1].criterion
@@ -285,7 +285,7 @@ def summarize_rows(
 def _read_decisions(
     y: Any, p_y: Any, threshold: float, pos_label: Hashable, *, scored: bool
 ) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], NDArray[np.bool_] | None]:
-    """Return whether each label is positive, the labels, and the decisions to judge where there are no rules."""
+    """Return whether each label is positive, the labels, and the decisions if there are no rules."""
     classes: tuple[Hashable, Hashable] = (None, pos_label)
     positive = None
     if y is not None:
@@ -294,7 +294,7 @@ def _read_decisions(
 
 
 def _with_strata(rows: Rows, rule: Rule | Mixture | None) -> Rows:
-    """Return rows whose strata are those of a rule; raise at one that the rule has not seen, if it says so."""
+    """Return rows with the strata of a rule; raise for a new stratum, unless the rule allows it."""
     for key in rule.stratified if isinstance(rule, Rule) else ():
         assert isinstance(rule, Rule)
         places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], rows.strata[key.within])
@@ -335,22 +335,24 @@ def _points(rules: Frontier | Rule | Mixture | None) -> list[tuple[float, Rule |
     if not isinstance(rules, Frontier):
         raise InputError(f"rules must be a Rule, a Mixture, a Frontier or None; got {shown(rules)}.")
     if not len(rules):
-        raise InputError("This frontier has no rule: no tolerance that was asked for can be met.")
+        raise InputError(
+            "This frontier has no rule: no requested tolerance can be met. Compute one with larger tolerances."
+        )
     return [(point.tolerance, point.rule) for point in rules]
 
 
 def _check_groups(rule: Rule | Mixture, attributes: Mapping[AttributeKey, Attribute]) -> None:
-    """Raise where the rows have other attributes or groups than those that the rule decides between."""
+    """Raise if the rows have other attributes or groups than the rule."""
     for name in rule.attributes:
         if name not in attributes:
             raise InputError(
-                f"The rule is about the attribute {name!r}, and sensitive_features has {list(attributes)!r}: give each"
+                f"The rule is about the attribute {name!r}, but sensitive_features has {list(attributes)!r}: pass each"
                 f" row's group by that name, as {{{name!r}: ...}}."
             )
         stray = [group for group in attributes[name].groups if group not in rule.groups[name]]
         if stray:
             raise InputError(
-                f"sensitive feature {name!r} has the group {stray[0]!r}, which the rule does not know: its groups are"
+                f"sensitive feature {name!r} has the group {stray[0]!r}, which the rule does not have: its groups are"
                 f" {list(rule.groups[name])!r}."
             )
 
@@ -402,7 +404,7 @@ def _step(
 
 
 def _positive(rule: Rule | Mixture, rows: Rows) -> NDArray[np.bool_]:
-    """Return which rows are decided positively; the lots of a mixture are drawn by the scores."""
+    """Return a mask of the positive decisions; the draws of a mixture depend on the scores."""
     if isinstance(rule, Mixture):
         return rule.lots(rows.p_y, rows.p_group) < rule.expected_decision(rows.p_y, rows.p_group)
     return rule.decision_function(rows.p_y, rows.p_group) > 0.0
@@ -425,13 +427,13 @@ def _mixture(mixture: Mixture, rows: Rows) -> dict[str, Any]:
 
 
 def _thin(rule: Rule | Mixture) -> str | None:
-    """Return what a rule says about groups with too few rows for its tolerance."""
+    """Return the rule's sentence on groups with too few rows for its tolerance."""
     cells = rule.learned_from.get("safety", {}).get("thin_cells", [])
     return thin_text([ThinCell(**cell) for cell in cells]) if cells else None
 
 
 def harm_text(base: Mapping[str, Any], step: Mapping[str, Any], confidence: float) -> str | None:
-    """Return, as a sentence, which gaps of the fair decisions are wider than those of the model alone; None without."""
+    """Return a sentence on the gaps of the fair decisions that are larger than those of the model alone, or None."""
     worse = []
     for before, after in zip(base["verdicts"], step["verdicts"], strict=True):
         old, new = before["gap"], after["gap"]
@@ -442,7 +444,7 @@ def harm_text(base: Mapping[str, Any], step: Mapping[str, Any], confidence: floa
         return None
     return (
         f"On these held-out rows the fair decisions widen a gap: {'; '.join(worse)} ({100 * confidence:g}% intervals)."
-        " The model alone is fairer here: keep it, learn from more rows, or ask for another tolerance."
+        " The model alone is fairer here: keep it, learn from more rows, or use another tolerance."
     )
 
 
@@ -452,7 +454,7 @@ def _shown(estimate: Mapping[str, float]) -> str:
 
 
 def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]) -> list[dict[str, Any]]:
-    """Return receipts of flipped rows: for each group and direction the row in the middle of its like."""
+    """Return receipts of flipped rows: for each group and direction, a typical row."""
     attribute = rows.attributes[rule.attributes[0]] if rule.attributes else next(iter(rows.attributes.values()))
     fair = rule.decision_function(rows.p_y, rows.p_group)
     found: list[tuple[int, int]] = []
@@ -518,7 +520,7 @@ def _size(verdict: Verdict) -> float:
 
 
 def _severity(verdict: Verdict) -> tuple[int, float, float]:
-    """Return what orders verdicts: the outcome, then how far beyond the tolerance the gap is for its uncertainty."""
+    """Return the sort key of verdicts: the outcome, then the excess over the tolerance relative to its uncertainty."""
     gap, distance = verdict.gap, _size(verdict) - verdict.tolerance
     doubt = _size(verdict) - gap.lower if distance > 0.0 else gap.upper - _size(verdict)
     evidence = distance / doubt if doubt > 0.0 else np.copysign(np.inf, distance)

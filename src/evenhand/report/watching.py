@@ -1,4 +1,4 @@
-"""A watch as one HTML page: its state, and its sequences over time."""
+"""A watch as one HTML page: its state, and its confidence sequences over time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _OUTCOMES = {"holds": "pass", "violated": "fail", "undecided": "insufficient"}
 
 
 def write_watch(watch: Watch, path: str | os.PathLike[str], *, title: str = "Watch") -> Path:
-    """Write a watch as an HTML page, whole or not at all, and return its path.
+    """Write a watch as an HTML page, completely or not at all, and return its path.
 
     Parameters
     ----------
     watch : Watch
-        What is drawn.
+        The watch.
     path : path
         The file.
     title : str, default="Watch"
@@ -42,7 +42,7 @@ def write_watch(watch: Watch, path: str | os.PathLike[str], *, title: str = "Wat
 
 
 def render_watch(watch: Watch, *, title: str = "Watch") -> str:
-    """Return a watch as one self-contained HTML page: the same watch gives the same text."""
+    """Return a watch as one self-contained HTML page; the same watch gives the same text."""
     if not isinstance(watch, Watch):
         raise InputError(f"watch must be a Watch; got {shown(watch)}.")
     check_text(title, "title")
@@ -50,7 +50,7 @@ def render_watch(watch: Watch, *, title: str = "Watch") -> str:
 
 
 def summarize_watch(watch: Watch, title: str = "Watch") -> dict[str, Any]:
-    """Return what the page says, as plain data."""
+    """Return the contents of the page as plain data."""
     return {
         "title": title,
         "state": watch.state,
@@ -86,7 +86,7 @@ def summarize_watch(watch: Watch, title: str = "Watch") -> dict[str, Any]:
 
 
 def _sentence(watch: Watch) -> str:
-    """Return the state in words, with the gap that decides it."""
+    """Return the state in words, with the gap that determines it."""
     if not watch.verdicts:
         return "There are no rows yet."
     worst, recent = worst_of(watch)
@@ -96,7 +96,7 @@ def _sentence(watch: Watch) -> str:
     said = {
         "violated": f"Since row {watch.since:,} the decisions violate {what}",
         "holds": f"Since row {watch.since:,} the decisions meet {what}",
-        "undecided": f"Whether the decisions meet {what} is open",
+        "undecided": f"It is undecided whether the decisions meet {what}",
     }[watch.state]
     return f"{said}: the gap {span} is {_text(gap)} points, and {tolerance_text(worst.tolerance)} are allowed."
 
@@ -119,7 +119,7 @@ def _caption(watch: Watch, verdict: WatchedVerdict) -> str:
     where = "" if verdict.attribute is None else f" on {verdict.attribute}"
     recent = "" if watch.window is None else f"; orange: in the last {watch.window:,} rows"
     return (
-        f"{words(verdict.criterion).capitalize()}{where}. Blue: since the start{recent}. A band is where the gap may"
+        f"{words(verdict.criterion).capitalize()}{where}. Blue: since the start{recent}. A band shows where the gap may"
         f" be. The dashed line is the tolerance, {tolerance_text(verdict.tolerance)} points."
     )
 

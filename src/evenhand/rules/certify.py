@@ -1,9 +1,9 @@
-"""The test behind a promise: which rules of a ladder are certified by the counts of fresh rows.
+"""The statistical test behind ``confidence=``: which rules of a ladder are certified by the counts of fresh rows.
 
-Only counts are seen here. For most events they are the event's rows, and how many of them a rule decides 1. For
-accuracy they are a group's rows, and how many are decided right; for precision the rows that are selected, and how many
-have the positive label. A rule is fixed before these rows are seen, so that given how many rows it selects, the number
-of positive labels among them is binomial: the exact bounds hold for each such number, and so whatever it is.
+Only counts are used here. For most events they are the event's rows, and how many of them a rule decides 1. For
+accuracy they are a group's rows, and how many are decided correctly; for precision, the selected rows and how many of
+them have the positive label. A rule is fixed before these rows are used. Given how many rows it selects, the number of
+positive labels among them is therefore binomial, and the exact bounds hold for each such number.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ PART_OF_ROOM = 0.7
 
 @dataclass(frozen=True)
 class Claim:
-    """One side of a constraint, as it is tested: ``sum_e coefficient_e rate_e <= limit``.
+    """One side of a constraint in the form in which it is tested: ``sum_e coefficient_e rate_e <= limit``.
 
     Attributes
     ----------
     constraint : int
         The constraint's position in its system.
     side : {"lower", "upper"}
-        Which of its bounds this is. For a lower bound everything has the other sign.
+        Which of its bounds this is. For a lower bound, all signs are reversed.
     events : tuple of int
-        The events' positions among the system's ``measured_events``.
+        The events' indices in the system's ``measured_events``.
     coefficients : tuple of float
-        One for each of them.
+        One for each event.
     limit : float
         The bound.
     moving : bool
-        Whether the limit is the caller's tolerance, rather than the constraint's own.
+        Whether the limit is the caller's tolerance, rather than a tolerance of the constraint.
     disjoint : bool
-        Whether no row can be in two of the events. Then their counts are independent.
+        Whether no row can be in two of the events, so that their counts are independent.
     """
 
     constraint: int
@@ -69,7 +69,7 @@ class Claim:
         return sum(exact_upper_bound([c], [k], [rows], level) for c, k, rows in each)
 
     def holds(self, successes: Counts, trials: Counts, confidence: float) -> bool:
-        """Tell whether the bound is at most the limit, which is faster than computing it."""
+        """Return whether the bound is at most the limit, which is faster than computing it."""
         if self.estimate(successes, trials) > self.limit:
             return False
         s, n = self._counts(successes, trials)
@@ -88,7 +88,7 @@ class Claim:
 
 
 def claims(system: System, tolerance: float) -> tuple[Claim, ...]:
-    """Return everything that a criterion claims at a tolerance: one or two sides of each constraint.
+    """Return all claims of a criterion at a tolerance: one or two sides of each constraint.
 
     Examples
     --------
@@ -115,14 +115,14 @@ def claims(system: System, tolerance: float) -> tuple[Claim, ...]:
 
 
 def may_overlap(first: Event, second: Event) -> bool:
-    """Tell whether a row could be in both events, as far as their definitions say."""
+    """Return whether a row could be in both events, according to their definitions."""
     if first.attribute == second.attribute and first.group != second.group:
         return False
     return first.label is None or second.label is None or first.label == second.label
 
 
 def has_paths(system: System, claimed: Sequence[Claim]) -> bool:
-    """Tell whether each constraint is a band around one contrast, and no row is in the events of two constraints."""
+    """Return whether each constraint is a band around one contrast, and no row is in the events of two constraints."""
     if not system.plain:
         return False
     sides: dict[int, list[Claim]] = {}
@@ -147,18 +147,18 @@ def fixed_sequence(claimed: Sequence[Claim], successes: Counts, trials: Counts, 
     Parameters
     ----------
     claimed : sequence of Claim
-        What every rule must meet.
+        The claims that every rule must meet.
     successes : array of int of shape (rules, events)
         How often each rule, in the order of testing, decides 1 within each event.
     trials : array of int of shape (events,) or (rules, events)
-        The rows in each event; those that a rule selects, where precision is counted.
+        The number of rows in each event; for precision, of those that a rule selects.
     confidence : float, default=0.95
-        The level of every test.
+        The confidence level of every test.
 
     Returns
     -------
     int
-        The rule to return is the last of so many; 0 certifies none.
+        The number of certified rules. The rule to return is the last of them; with 0 there is none.
 
     Examples
     --------
@@ -188,15 +188,15 @@ class Band:
     upper_error: float
 
     def accepted(self, successes: Counts, trials: Counts) -> tuple[int, int]:
-        """Return the first and the last rule of a path that are certified; there is none where first > last.
+        """Return the first and the last certified rule of a path; there is none if first > last.
 
         Parameters
         ----------
         successes : array of int of shape (rules, events)
-            How often each rule decides 1 within each event. Rules are in the order of the constraint's value as it
-            was before these rows were seen, from low to high.
+            How often each rule decides 1 within each event. Rules are ordered by the constraint's value as estimated
+            before these rows were used, from low to high.
         trials : array of int of shape (events,)
-            The rows in each event.
+            The number of rows in each event.
 
         Examples
         --------
@@ -214,7 +214,7 @@ class Band:
         return first, last
 
     def likely(self, successes: Counts, trials: Counts) -> tuple[int, int]:
-        """Return about what ``accepted`` does, fast, by normal bounds."""
+        """Return approximately what ``accepted`` returns, quickly, with normal bounds."""
         n = trials[list(self.upper.events)]
         rates = (successes[:, list(self.upper.events)] + 1.0) / (n + 2.0)
         coefficients = np.array(self.upper.coefficients)
@@ -230,23 +230,23 @@ class Band:
 def share_error(rooms: FloatArray, outward: NDArray[np.int64], error: float) -> FloatArray:
     """Return the error of each side of each constraint; they sum to ``error``.
 
-    Where rooms are narrow, shares are such that every bound takes the same part of its room: what few rows certify
-    gets most. Where they are wide, a side that the best rule stays away from gets so little that its bound takes 0.7
-    of its room, and the sides that it presses against share the rest.
+    If bands are narrow, each bound takes the same part of its half band, so that claims with few rows get most of the
+    error. If they are wide, a side that the best rule stays away from gets just enough error that its bound takes 0.7
+    of the half band, and the sides at which the best rule is share the rest.
 
     Parameters
     ----------
     rooms : array of shape (constraints,)
         Half of each constraint's band, in standard errors of its value.
     outward : array of int of shape (constraints,)
-        On which bound the best rule is: -1, 1, or 0 for neither.
+        The bound at which the best rule is: -1, 1, or 0 for neither.
     error : float
-        The error to share.
+        The error to distribute.
 
     Returns
     -------
     array of shape (constraints, 2)
-        For the lower and for the upper side.
+        The errors of the lower and the upper sides.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def share_error(rooms: FloatArray, outward: NDArray[np.int64], error: float) -> 
 
 
 def even_quantiles(rooms: FloatArray, confidence: float) -> FloatArray:
-    """Return how many standard errors wide each bound is where the error is shared evenly."""
+    """Return the width of each bound in standard errors if the error is shared evenly."""
     shares = share_error(rooms, np.zeros(len(rooms), dtype=np.int64), 1.0 - confidence)
     quantiles: FloatArray = -special.ndtri(shares.min(axis=1))
     return quantiles
@@ -281,27 +281,27 @@ def even_quantiles(rooms: FloatArray, confidence: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """What the counts certify of a rule that they do not certify for what was asked.
+    """What the counts do certify for a rule that failed.
 
     Attributes
     ----------
     claim : Claim
-        The claim that is missed by most.
+        The claim that is missed by the largest amount.
     bound : float
-        And the bound that can be certified for it.
+        The bound that can be certified for it.
     tolerance : float
-        What was asked.
+        The requested tolerance.
     confidence : float
-        With this confidence.
+        The requested confidence.
     certifiable_tolerance : float or None
-        The smallest tolerance that would be certified with that confidence; None where a bound with a
-        tolerance of its own is missed.
+        The smallest tolerance that would be certified with that confidence; None if the missed bound has its own
+        tolerance.
     highest_confidence : float or None
-        The highest confidence at which what was asked would be certified; None where it is below one half.
+        The highest confidence at which the request would be certified; None if it is below one half.
     factor : float or None
-        So many times the rows would do, four times in five. None where no number would.
+        The factor by which the number of rows must grow to succeed four times in five. None if no number would do.
     rule : str
-        Which rule it is about.
+        Which rule was tested.
     """
 
     claim: Claim
@@ -314,13 +314,13 @@ class Shortfall:
     rule: str = "strictest"
 
     def error(self, system: System, have: Counts, certifying: int) -> InfeasibleError:
-        """Return the error that says all this, given the rows of each event that there are in both parts."""
+        """Return the error with these facts, given the number of rows of each event in both parts."""
         constraint, events = system.measured[self.claim.constraint], system.measured_events
         sign, word = (1.0, "at most") if self.claim.side == "upper" else (-1.0, "at least")
         text = (
             f"No rule is certified at tolerance {self.tolerance:g} with confidence {self.confidence:g}: the"
-            f" {certifying} rows that certify show only that the {self.rule} rule's {constraint.name} is {word}"
-            f" {sign * self.bound:.4g}, and {sign * self.claim.limit:.4g} is asked."
+            f" {certifying} certifying rows show only that the {self.rule} rule's {constraint.name} is {word}"
+            f" {sign * self.bound:.4g}, but {sign * self.claim.limit:.4g} is requested."
         )
         can = []
         if self.certifiable_tolerance is not None:
@@ -335,12 +335,12 @@ class Shortfall:
             needed = {event: math.ceil(count * self.factor) for event, count in rows.items()}
             scarce = min((_counted_text(events[place]) for place in self.claim.events), key=rows.__getitem__)
             text += (
-                f" What was asked takes about {needed[scarce]:,} rows with {scarce} (now {rows[scarce]:,}),"
-                " and as many times more of the others."
+                f" The request takes about {needed[scarce]:,} rows with {scarce} (now {rows[scarce]:,}),"
+                " and proportionally more of the others."
             )
         if system.plain and len(self.claim.events) == 2 and all(event.attribute is not None for event in events):
             text += (
-                " Rules that decide fewer rows positively need fewer rows to certify:"
+                " Rules that select fewer rows need fewer rows to certify:"
                 " add & evenhand.SelectionBudget(upper=0.1) to the criterion."
             )
         return InfeasibleError(
@@ -358,7 +358,7 @@ class Shortfall:
 
 
 def _counted_text(event: Event) -> str:
-    """Return which rows are counted, in words."""
+    """Return a description of the rows that are counted."""
     return str(event) + {"precision": ", selected", "npv": ", not selected"}.get(event.kind, "")
 
 
@@ -371,24 +371,24 @@ def shortfall(
     tolerance: float,
     confidence: float,
 ) -> Shortfall:
-    """Return what can be certified of a rule that fails, and what it would take.
+    """Return what can be certified for a rule that fails, and how many rows the request would take.
 
-    A bound's distance from where the rule was meant to be falls with the root of the rows. It is its width,
-    and by how much the learning and the certifying rows disagree: as in this sample, or as in one of five if that
-    is more.
+    The distance of a bound from where the rule was intended to be falls with the square root of the rows. It is the
+    bound's width plus the disagreement between learning and certifying rows: that of this sample, or the one that is
+    exceeded in one of five samples, if that is more.
 
     Parameters
     ----------
     claimed, trials, confidence
         As in :func:`fixed_sequence`.
     successes : array of int of shape (events,)
-        The counts of the rule, the strictest of its ladder.
+        The counts of the strictest rule of the ladder.
     anchors : sequence of float
-        For each claim, where its combination was meant to be.
+        For each claim, the intended value of its combination.
     ratio : float
         The number of certifying rows over that of learning rows.
     tolerance : float
-        What was asked.
+        The requested tolerance.
     """
     bounds = np.array([claim.bound(successes, trials, confidence) for claim in claimed])
     limits = np.array([claim.limit for claim in claimed])

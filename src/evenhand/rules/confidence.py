@@ -1,39 +1,39 @@
-"""Rules with a promise: P(every constraint holds in the population) is at least the confidence.
+"""Rules with a guarantee: P(every constraint holds in the population) is at least the confidence.
 
-"Met on this sample" is not "met": the best rule of a sample uses all of its tolerance there, and in the
-population it exceeds it about every second time. So the rows are split. Rules are learnt on the one part, and tested
-on the other with bounds that are exact at every sample size.
+"Met on this sample" is not "met": the best rule on a sample uses all of its tolerance there, and exceeds it in the
+population about half of the time. So the rows are split. Rules are learnt on one part and tested on the other, with
+bounds that are exact at every sample size.
 
-All tests are fixed sequences: rules are tested in an order that was fixed before the certifying rows were seen, up to
-the first that fails. A rule that violates a claim is accepted only if the first such rule of the sequence passed its
-test, which has at most the probability of an error of that one test. No correction for the number of rules is needed.
+All tests are fixed sequences: rules are tested in an order that was fixed before the certifying rows were used, until
+one fails. A rule that violates a claim is accepted only if the first such rule of the sequence passed its test, which
+has at most the error probability of that one test. No correction for the number of rules is needed.
 
-**Paths.** Where every constraint is a band (a lower and an upper bound) around one contrast, and no row is in the
+**Paths.** If every constraint is a band (a lower and an upper bound) around one contrast, and no row is in the
 events of two constraints (demographic parity, equal opportunity or equalized odds of two groups), there is a path of
 rules for each constraint (:mod:`evenhand.rules.paths`). Along it the constraint's value rises, from below the band to
-above it. The upper bound is tested from the low end on and the lower bound from the high end on, so that the rules in
-between, which both sequences accept, are centred by the certifying rows themselves: how far these disagree with the
-learning rows does not matter. Each side has its share of the error, 1 - confidence; the shares depend on the learning
-rows and on the numbers of rows in the events (:func:`evenhand.rules.certify.share_error`).
+above it. The upper bound is tested from the low end and the lower bound from the high end. The rules that both
+sequences accept are therefore centred by the certifying rows themselves, and a disagreement with the learning rows
+does not matter. Each side has its share of the error, 1 - confidence; the shares depend on the learning rows and on
+the numbers of rows in the events (:func:`evenhand.rules.certify.share_error`).
 
-With one constraint any accepted rule may be returned. P(one is accepted that violates the upper bound) is at most the
-upper share, P(one that violates the lower bound) at most the lower share, and their sum is 1 - confidence.
+With one constraint, any accepted rule may be returned. The probability of accepting a rule that violates the upper
+bound is at most the upper share, that of one that violates the lower bound at most the lower share, and their sum is
+1 - confidence.
 
-With several constraints a rule has a position on each path. Position k is chosen by the certifying rows in the events
-of constraint k alone. Then, on the line of rules that has all other positions as chosen, both sequences of constraint
+With several constraints, a rule has a position on each path. Position k is chosen with only the certifying rows in
+the events of constraint k. Then, on the line of rules with all other positions as chosen, both sequences of constraint
 k must accept position k. Given the certifying rows of the other constraints, this line is fixed, and the rows of
 constraint k are independent of it. So P(the returned rule violates a side of constraint k) is at most that side's
-share, whatever the other rows are, and the shares sum to 1 - confidence.
+share, for any values of the other rows, and the shares sum to 1 - confidence.
 
-**A ladder.** For all other criteria a ladder of rules is learnt, from strict to loose. Each is tested for all claims at
-the full error, and the last before the first that fails is returned. No correction for the number of constraints is
-needed here: a rule must pass for all of them, and so also for one that it violates. But the strictest rule must pass,
-centred as the learning rows have it, and so a ladder returns a rule less often.
+**A ladder.** For all other criteria, a ladder of rules is learnt, from strict to loose. Each is tested for all claims
+at the full error, and the last one before the first failure is returned. No correction for the number of constraints
+is needed: a rule must pass for all of them, including any that it violates. But the strictest rule must pass first,
+and it is centred by the learning rows, so a ladder returns a rule less often.
 
-The promise is about repeated draws: among samples of one population, at most a share 1 - confidence leads to
-a rule that violates a constraint. It is about exactly the rule that is returned, and supposes that the rows
-are independent draws from the population in which the rule is used. Where a sample certifies no rule, there
-is an error and no rule.
+The guarantee is about repeated sampling: of the samples of one population, at most a share 1 - confidence leads to a
+rule that violates a constraint. It holds for exactly the returned rule, and assumes that the rows are independent draws
+from the population in which the rule is used. If a sample certifies no rule, an error is raised.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ from evenhand.search import NoRule
 from evenhand.search.problem import conclude
 from evenhand.statistics.intervals import check_confidence, normal_quantile
 
-# How far inside of what it expects to be certified a path's rule is chosen where the other paths' are not known yet,
-# in standard errors; and the largest part of a tolerance that a bound's width may take for rows to usually do.
+# A path's rule is chosen before the other paths' rules are known: by this many standard errors inside the range that is
+# likely to be certified. The second number is the largest part of a tolerance that a bound's width may take.
 SLACK = 0.75
 LARGEST_PART = 0.8
-# Tolerances that might be certified are tried in steps of this factor.
+# Candidate tolerances grow by this factor.
 GROWTH = 1.05
 RUNGS = 24
-# In widths of the certifying bound. Learning and certifying rows disagree by about one and a half.
+# In widths of the certifying bound. Learning and certifying rows disagree by about 1.5 widths.
 WIDEST = 5.0
 NARROWEST = 0.2
 
@@ -93,35 +93,34 @@ def learn_with_confidence(
 ) -> Rule:
     """Learn a rule that meets a criterion in the population with a given confidence.
 
-    It is what :func:`evenhand.learn_rule` calls when it is given a ``confidence``; ``random_state`` draws the rows
-    that certify.
+    :func:`evenhand.learn_rule` calls it if ``confidence`` is given; ``random_state`` determines the certifying rows.
 
     Parameters
     ----------
     rows : Rows
-        The rows, with labels and groups: these are needed whatever the evidence, which only concerns the search. The
-        models behind the probabilities must have seen none of them.
+        The rows, with labels and groups: these are needed with any evidence, which only affects the search. The
+        models behind the probabilities must not be trained on any of them.
     options : Options
-        How the rules are learnt.
+        The options for learning.
     tolerance : float
         The largest allowed difference of rates.
     confidence : float
         The probability with which every constraint holds in the population.
     share : float, default=None
-        The share of the rows that certify: 0.9 for paths of rules (less where an event has under 150 rows), 0.6
-        for a ladder.
+        The share of the rows that certify: 0.9 for paths of rules (less if an event has under 150 rows), 0.6 for a
+        ladder.
 
     Returns
     -------
     Rule
-        Its ``learned_from["confidence"]`` says what was certified, its ``solution_`` is of the rows that
-        learned.
+        Its ``learned_from["confidence"]`` contains what was certified; its ``solution_`` refers to the learning
+        rows.
 
     Raises
     ------
     InfeasibleError
-        Where no rule could be certified. It says what can be, and how many rows more would do; in
-        ``details`` too.
+        If no rule could be certified. The message and ``details`` contain what can be certified, and how many more
+        rows are needed.
 
     Examples
     --------
@@ -145,11 +144,11 @@ def learn_with_confidence(
 
 
 def check_unweighted(sample_weight: Any) -> None:
-    """Raise where rows have weights: weighted rows are not draws from a binomial."""
+    """Raise if rows have weights, because weighted rows are not binomial draws."""
     if sample_weight is not None:
         raise InputError(
-            "confidence counts rows, which must be plain draws from the population; sample_weight says that they"
-            " are not: leave it out, or set confidence=None and read the intervals of evenhand.auditing.audit."
+            "confidence counts rows, which must be plain draws from the population, but sample_weight says that they"
+            " are not: leave it out, or set confidence=None and use the intervals of evenhand.audit."
         )
 
 
@@ -159,15 +158,15 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
     Parameters
     ----------
     learning, certifying : Rows
-        Disjoint rows. The models behind the probabilities of the second have seen none of them.
+        Disjoint rows. The models behind the probabilities must not be trained on the certifying rows.
     options, tolerance, confidence
         As in :func:`learn_with_confidence`.
     """
     tolerance, level = check_tolerance(tolerance), check_confidence(confidence)
     if level < 0.5:
-        raise InputError(f"A promise needs a confidence of at least one half; got {confidence!r}.")
+        raise InputError(f"confidence must be at least one half; got {confidence!r}.")
     setting = Setting.of(learning, options)
-    Setting.of(certifying, dataclasses.replace(options, evidence="labels"))  # its rows are enough to be counted
+    Setting.of(certifying, dataclasses.replace(options, evidence="labels"))  # raises if there are too few rows to count
     certifying = certifying.crossing(options.criterion.intersections)
     inside = np.column_stack([rows_of(event, certifying) for event in setting.system.measured_events])
     learn = _learn_centred if has_paths(setting.system, claims(setting.system, tolerance)) else _learn_strict_to_loose
@@ -190,7 +189,7 @@ def _counts(rule: Rule, certifying: Rows, inside: NDArray[np.bool_]) -> NDArray[
 def _tally(
     rule: Rule, rows: Rows, events: Sequence[Event], inside: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the successes and the trials of what each event counts among the decisions of a rule."""
+    """Return the successes and trials that each event counts among the decisions of a rule."""
     assert rows.positive is not None
     decided, positive = rule.decision_function(rows.p_y, rows.p_group) > 0.0, rows.positive
     everyone = np.ones(len(decided), dtype=bool)
@@ -217,7 +216,7 @@ def _rows_in_both(setting: Setting, trials: NDArray[np.int64]) -> NDArray[np.int
 
 @dataclass(frozen=True, eq=False)
 class _Centred:
-    """Paths of rules and the rows that certify them: which rule is chosen, and whether it is certified."""
+    """Paths of rules and the rows that certify them: chooses a rule and tests it."""
 
     paths: Paths
     bands: list[Band]
@@ -275,9 +274,9 @@ class _Centred:
         return self.bands[k].accepted(self.counts(self.paths.line(k, target)), self.trials)
 
     def _from_own_rows(self, k: int) -> int:
-        """Return the position on a path, by the rows of its own constraint alone: the proof needs that.
+        """Return the position on a path, chosen with only the rows of its own constraint, as the proof requires.
 
-        The other positions are not known then. So the rule is one that is likely to be certified wherever they are.
+        The other positions are not known at this point, so the rule must be likely to be certified for any of them.
         """
         paths, likely = self.paths, []
         widths = paths.errors * [
@@ -312,7 +311,7 @@ def _learn_centred(
         )
     problem = setting.problem([tolerance])
     solution = conclude(problem, 0, found.z, status="found")
-    # The rows that learn and those that certify disagree, and the latter decide: the bounds are the latter's.
+    # Learning and certifying rows disagree. The certifying rows decide, so the bounds are computed on them.
     bounds = np.minimum(problem.lower, solution.values), np.maximum(problem.upper, solution.values)
     problem = dataclasses.replace(problem, lower=bounds[0], upper=bounds[1])
     rule = setting.rule(problem, solution, tolerance, 0)
@@ -332,7 +331,7 @@ def _sides(bands: Sequence[Band]) -> tuple[list[Claim], list[float]]:
 
 
 def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> Shortfall:
-    """Return what can be certified where nothing is, by trying."""
+    """Return what can be certified if the request cannot, found by trial."""
     paths = found.paths
 
     def passes(other: float, level: float) -> bool:
@@ -365,13 +364,13 @@ def _centred_shortfall(found: _Centred, tolerance: float, confidence: float) -> 
 
 
 def _smallest(passes: Callable[[float], bool], guess: float) -> float | None:
-    """Return the first that passes of some tolerances, from a little below a guess on; None where none does."""
+    """Return the first of increasing tolerances that passes, from a little below a guess; None if there is none."""
     tried = np.minimum(guess * GROWTH ** np.arange(-4, 12), 1.0)
     return next((float(one) for one in tried if passes(float(one))), None)
 
 
 def _highest(passes: Callable[[float], bool], rooms: FloatArray, confidence: float) -> float | None:
-    """Return the first that passes of some lower confidences; None where none does that is at least one half."""
+    """Return the first of decreasing confidences that passes; None if none of at least one half does."""
     tried = 1.0 - (1.0 - confidence) * 1.5 ** np.arange(1, 20)
     promising = [one for one in tried[tried >= 0.5].tolist() if (even_quantiles(rooms, one) < rooms).all()]
     return next((one for one in promising if passes(one)), None)
@@ -386,7 +385,7 @@ def _learn_strict_to_loose(
     ladder = _learn_rungs(setting, len(certifying), tolerance, confidence)
     if not ladder.rules:
         best_rule(setting.rows, setting.options, tolerance)
-        raise InfeasibleError("The search found no rule on the rows that learn.")
+        raise InfeasibleError("The search found no rule on the learning rows: allow a larger tolerance.")
     system, events = setting.system, setting.system.measured_events
     tallies = [_tally(rule, certifying, events, inside) for rule in ladder.rules]
     successes, trials = (np.array(part) for part in zip(*tallies, strict=True))
@@ -410,14 +409,14 @@ def _learn_strict_to_loose(
 
 @dataclass(frozen=True, eq=False)
 class _Ladder:
-    """The rules learnt, from strict to loose, and the bounds that each was learnt within."""
+    """The learnt rules, from strict to loose, and the bounds that each was learnt within."""
 
     rules: list[Rule]
     lower: FloatArray
     upper: FloatArray
 
     def anchors(self, claimed: Sequence[Claim]) -> list[float]:
-        """Return where the strictest rule was meant to be: in the middle of a band, or at its own bound."""
+        """Return the intended value of the strictest rule: the middle of a band, or its own bound."""
         found = []
         for claim in claimed:
             lower, upper = self.lower[0, claim.constraint], self.upper[0, claim.constraint]
@@ -433,7 +432,7 @@ def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confiden
     rates = (setting.margins > 0.0) @ setting.evidence.shares
     widths = expected_widths(setting.system, rates, counts, confidence)
     lower, upper = inner_bounds(problem.lower[0], problem.upper[0], widths)
-    # No combination reaches so far, and the searches subtract bounds from each other.
+    # Beyond the reach of any combination; finite, because the searches subtract bounds from each other.
     far = np.abs(setting.system.matrix).sum(axis=1) + 1.0
     problem = dataclasses.replace(problem, lower=np.maximum(lower, -far), upper=np.minimum(upper, far))
     rules, kept = [], []
@@ -445,7 +444,7 @@ def _learn_rungs(setting: Setting, n_certifying: int, tolerance: float, confiden
 
 
 def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confidence: float) -> FloatArray:
-    """Return about how far beyond its estimate a constraint's bound will be, by the events' rates and rows."""
+    """Return about how far beyond its estimate a constraint's bound will be, from the events' rates and rows."""
     shrunk = (rates * counts + 1.0) / (counts + 2.0)
     matrix = system.matrix
     widths: FloatArray = np.sqrt(matrix**2 @ (shrunk * (1.0 - shrunk) / counts))
@@ -453,18 +452,18 @@ def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confi
 
 
 def inner_bounds(lower: FloatArray, upper: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the bounds within which a ladder's rules are learnt, from strict to loose, the last as given.
+    """Return the bounds for learning a ladder's rules, from strict to loose, the last as given.
 
-    A rung leaves every constraint a margin of so many widths, five at first and none in the end, so that
-    what only few rows certify is tightened most. A band is never narrowed to less than a fifth of a width to
-    either side of its middle: the rows could not tell the difference, and no rule might be left.
+    A rung leaves every constraint a margin of several widths, five on the first rung and none on the last, so that
+    constraints with few certifying rows are tightened most. A band is never narrowed to less than a fifth of a width on
+    either side of its middle: the rows could not detect the difference, and there might be no feasible rule.
 
     Parameters
     ----------
     lower, upper : arrays of shape (constraints,)
         The bounds to be certified.
     widths : array of shape (constraints,)
-        What :func:`expected_widths` says.
+        The result of :func:`expected_widths`.
 
     Returns
     -------
@@ -488,7 +487,7 @@ def inner_bounds(lower: FloatArray, upper: FloatArray, widths: FloatArray) -> tu
 def _certificate(
     system: System, rung: tuple[FloatArray, FloatArray], claimed: Sequence[Claim], bounds: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """Return, as plain data, what each constraint was learnt within and is certified to keep."""
+    """Return, as plain data, the bounds that each constraint was learnt within and is certified to meet."""
     inner = rung if system.plain else np.full((2, len(system.measured)), np.inf)
     entries: list[dict[str, Any]] = [
         {"name": constraint.name, "inner_lower": _plain(lower), "inner_upper": _plain(upper)}
@@ -497,7 +496,7 @@ def _certificate(
     for entry in entries:
         entry |= {"certified_lower": None, "certified_upper": None}
     for claim, bound in zip(claimed, bounds, strict=True):
-        # A bound is found to within a hundredth of its width; that it is within the limit is known.
+        # A bound is computed to within a hundredth of its width, but the test has shown that it is within the limit.
         known = min(bound, claim.limit)
         entries[claim.constraint][f"certified_{claim.side}"] = known if claim.side == "upper" else -known
     return entries

@@ -1,4 +1,4 @@
-"""A bound on a sum of rates, and which of them are linear in the decisions."""
+"""Bounds on sums of rates, and which of them are linear in the decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evenhand.rules.events import Event
 class Constraint:
     """A linear bound on event rates: ``lower - tolerance <= sum_e c_e rate_e <= upper + tolerance``.
 
-    A ``tolerance`` of ``None`` is the caller's: it is the one that a frontier moves.
+    If ``tolerance`` is ``None``, it is the caller's tolerance, which a frontier varies.
     """
 
     name: str
@@ -44,7 +44,7 @@ def _end_text(end: float, sign: int, tolerance: float | None) -> str:
 
 
 def sum_text(terms: Iterable[tuple[Event, float]]) -> str:
-    """Return a sum of rates as one would write it."""
+    """Return a sum of rates in mathematical notation."""
     text = ""
     for event, coefficient in terms:
         size = "" if abs(coefficient) == 1.0 else f"{abs(coefficient):g} "
@@ -54,13 +54,13 @@ def sum_text(terms: Iterable[tuple[Event, float]]) -> str:
 
 
 def check_linear(constraint: Constraint) -> None:
-    """Raise where a bound is not linear in the decisions: on a precision, it must be one bound on one group's."""
+    """Raise if a bound is not linear in the decisions: a precision allows only one bound on one group's value."""
     kinds = [event.kind for event, _ in constraint.terms]
     if not {"precision", "npv"} & set(kinds):
         return
     one_sided = np.isinf(constraint.lower) != np.isinf(constraint.upper)
     if len(kinds) > 1 or not one_sided or constraint.tolerance is None:
         raise InputError(
-            f"{constraint.name}: a precision or a negative predictive value can be bounded from one side, with a fixed"
-            " bound, and alone. Use one LinearConstraint for each bound."
+            f"{constraint.name}: a precision or negative predictive value can only be bounded alone, from one side, by"
+            " a fixed number. Use one LinearConstraint for each bound."
         )

@@ -1,6 +1,6 @@
-"""Every fairness criterion by its name, and as plain data.
+"""Names of the fairness criteria, and criteria as plain data.
 
-:func:`resolve` is the one place where a string becomes a criterion.
+Only :func:`resolve` turns a string into a criterion.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _TYPES: dict[str, type[Criterion]] = {
 
 
 def resolve(criterion: str | Criterion) -> Criterion:
-    """Return the criterion that a string names; a criterion is returned as it is.
+    """Return the criterion that a string names; a criterion object is returned unchanged.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def resolve(criterion: str | Criterion) -> Criterion:
 
 
 def _near(criterion: Any) -> str:
-    """Return which name was probably meant, as a question."""
+    """Return the most similar name, as a question."""
     if not isinstance(criterion, str):
         return ""
     wanted = criterion.lower().strip().replace("-", "_").replace(" ", "_").replace("equalised", "equalized")
@@ -113,7 +113,9 @@ def _near(criterion: Any) -> str:
 def from_dict(data: Any) -> Criterion:
     """Return the criterion that :meth:`Criterion.to_dict` wrote; anything else raises InputError."""
     if not isinstance(data, Mapping) or not isinstance(data.get("type"), str) or data["type"] not in _TYPES:
-        raise InputError("This is not a criterion that this version knows.")
+        raise InputError(
+            "This is not a criterion that this version of evenhand knows: update evenhand, or check the file."
+        )
     cls = _TYPES[data["type"]]
     known = {field.name for field in fields(cls)}
     options = {key: value for key, value in data.items() if key != "type"}

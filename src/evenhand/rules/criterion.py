@@ -1,7 +1,7 @@
-"""What every fairness criterion has, several of them at once, and the checks that they share.
+"""The base class of fairness criteria, their conjunction, and the checks that they share.
 
-A criterion says which linear combinations of group rates must lie between which bounds. It knows neither
-probabilities nor rows.
+A criterion determines which linear combinations of group rates are bounded, and how. It does not depend on
+probabilities or rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from evenhand.rules.events import AttributeKey, Groups, Intersection, Kind, Stra
 
 
 class Level(NamedTuple):
-    """A number that makes a criterion linear once it is known, such as the precision that all groups are to have.
+    """A number that makes a criterion linear once it is fixed, such as the common precision of all groups.
 
-    ``attribute`` is the one that it is about, where the criterion has a level for each. ``moving`` tells whether the
-    caller's tolerance has any effect on the bounds.
+    ``attribute`` is set if the criterion has a level for each attribute. ``moving`` tells whether the caller's
+    tolerance affects the bounds.
     """
 
     part: Criterion
@@ -35,7 +35,7 @@ Ranges = Mapping[Level, tuple[float, float]]
 
 
 def single(values: Mapping[Level, float]) -> Ranges:
-    """Return ranges at which, with a caller's tolerance of 0, floors and ceilings are at one value for each level."""
+    """Return ranges at which, with a caller's tolerance of 0, floors and ceilings coincide for each level."""
     return {
         level: (value, value if (own := level.part.tolerance) is None else value - own)
         for level, value in values.items()
@@ -44,14 +44,14 @@ def single(values: Mapping[Level, float]) -> Ranges:
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
-    """What every criterion has: the attribute it speaks of and its own tolerance.
+    """The base class of criteria: an attribute and an optional tolerance.
 
     Parameters
     ----------
     attribute : str, Intersection or None, default=None
-        The attribute; ``None`` means each attribute that the data has.
+        The attribute; ``None`` means each attribute in the data.
     tolerance : float or None, default=None
-        This criterion's own tolerance; ``None`` takes the one given to the fit.
+        The tolerance of this criterion; ``None`` uses the tolerance of the fit.
     """
 
     attribute: AttributeKey | None = None
@@ -73,26 +73,26 @@ class Criterion:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """What its rates count: positive decisions, unless it speaks of precision, say."""
+        """What its rates count: positive decisions, unless it is about precision, for example."""
         return frozenset(["selection"])
 
     @property
     def intersections(self) -> tuple[Intersection, ...]:
-        """The crossed attributes that this criterion speaks of."""
+        """The crossed attributes that this criterion uses."""
         return (self.attribute,) if isinstance(self.attribute, Intersection) else ()
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """The columns within whose strata it compares groups."""
+        """The columns that define the strata."""
         return ()
 
     @property
     def unstratified(self) -> Criterion:
-        """The same over all rows, whatever their strata."""
+        """The same criterion over all rows, without strata."""
         return self
 
     def stratified(self, groups: Groups) -> tuple[Stratified, ...]:
-        """Return the attributes that are compared within strata, given the attributes that there are."""
+        """Return the attributes that are compared within strata, given the attributes in the data."""
         return ()
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
@@ -100,17 +100,17 @@ class Criterion:
         raise NotImplementedError
 
     def reported(self, groups: Groups) -> tuple[Constraint, ...]:
-        """Return the bounds whose values a rule reports: its own, unless only a fit finds them."""
+        """Return the bounds whose values a rule reports: the criterion's, unless they are only found in a fit."""
         return self.constraints(groups)
 
     def levels(self, groups: Groups) -> tuple[Level, ...]:
-        """Return what must be known for the bounds to be linear in the decisions: nothing, for most criteria."""
+        """Return the levels that must be fixed to make the bounds linear in the decisions; most criteria have none."""
         return ()
 
     def at(self, ranges: Ranges, tolerance: float) -> Criterion:
-        """Return linear bounds that every rule meets that meets the criterion with its levels in these ranges.
+        """Return linear bounds that hold for every rule that meets the criterion with its levels in these ranges.
 
-        Where a range is a single number, the rules that meet the bounds meet the criterion.
+        If every range is a single number, the rules that meet the bounds also meet the criterion.
         """
         return self
 
@@ -120,14 +120,12 @@ class Criterion:
             plain = tuple(name for name in groups if isinstance(name, str))
             if not plain:
                 raise InputError(
-                    "The criterion speaks of each attribute on its own, and there are only crossed ones,"
-                    f" {list(groups)!r}: name the one that is meant, as attribute=Intersection(...)."
+                    "The criterion applies to single attributes, but there are only crossed ones,"
+                    f" {list(groups)!r}: name one with attribute=Intersection(...)."
                 )
             return plain
         if self.attribute not in groups:
-            raise InputError(
-                f"The criterion speaks of the attribute {self.attribute!r}; the data has {list(groups)!r}."
-            )
+            raise InputError(f"The criterion names the attribute {self.attribute!r}; the data has {list(groups)!r}.")
         return (self.attribute,)
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,7 +158,7 @@ class Composite(Criterion):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.parts, tuple) or not self.parts or not all(isinstance(p, Criterion) for p in self.parts):
-            raise InputError("A composite needs criteria as its parts: write first & second.")
+            raise InputError("A composite consists of criteria: write first & second.")
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -179,17 +177,17 @@ class Composite(Criterion):
 
     @property
     def intersections(self) -> tuple[Intersection, ...]:
-        """The crossed attributes that the parts speak of."""
+        """The crossed attributes that the parts use."""
         return tuple(dict.fromkeys(crossed for part in self.parts for crossed in part.intersections))
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """The columns within whose strata a part compares groups."""
+        """The columns that define strata in some part."""
         return tuple(dict.fromkeys(column for part in self.parts for column in part.strata))
 
     @property
     def unstratified(self) -> Criterion:
-        """The same over all rows, whatever their strata."""
+        """The same criterion over all rows, without strata."""
         return Composite(parts=tuple(part.unstratified for part in self.parts))
 
     def stratified(self, groups: Groups) -> tuple[Stratified, ...]:
@@ -209,19 +207,19 @@ class Composite(Criterion):
         return Composite(parts=tuple(one for part in self.parts for one in _parts(part.at(ranges, tolerance))))
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
-        """Return the bounds of all parts; a bound that two parts share is kept once."""
+        """Return the bounds of all parts, without duplicates."""
         return tuple(dict.fromkeys(bound for part in self.parts for bound in part.constraints(groups)))
 
 
 def check_several(attribute: AttributeKey, groups: Groups) -> None:
-    """Raise where an attribute has fewer than two groups."""
+    """Raise if an attribute has fewer than two groups."""
     if len(groups[attribute]) < 2:
         has = f"only the group {groups[attribute][0]!r}" if len(groups[attribute]) else "no group"
         raise InputError(f"The attribute {attribute!r} has {has}: comparing groups needs at least two.")
 
 
 def check_groups(groups: Groups) -> None:
-    """Raise where groups are not tuples or lists of labels by attribute."""
+    """Raise if the groups are not tuples or lists of labels by attribute."""
     if not isinstance(groups, Mapping):
         raise InputError(f"groups must be a dict such as {{'sex': ('F', 'M')}}; got {shown(groups)}.")
     for name, members in groups.items():
@@ -232,7 +230,7 @@ def check_groups(groups: Groups) -> None:
 
 
 def check_tolerance(tolerance: float) -> float:
-    """Return the tolerance as a float, or raise: it is a number from 0 to 1, as differences of rates are."""
+    """Return the tolerance as a float, or raise if it is not a number from 0 to 1."""
     if not is_number(tolerance):
         raise InputError(f"tolerance must be a number; got {shown(tolerance)}.")
     if tolerance < 0.0:
@@ -241,7 +239,7 @@ def check_tolerance(tolerance: float) -> float:
         raise InputError(f"tolerance must be a number from 0 to 1; got {shown(tolerance)}. 1 allows any gap of rates.")
     if tolerance > 1.0 + EDGE_SLACK:
         raise InputError(
-            f"tolerance {tolerance:g} is {100 * tolerance:g} points, and rates differ by at most 1 (100 points):"
+            f"tolerance {tolerance:g} is {100 * tolerance:g} points, but rates differ by at most 1 (100 points):"
             f" did you mean {tolerance / 100:g}?"
         )
     return min(float(tolerance), 1.0)

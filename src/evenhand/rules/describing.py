@@ -1,4 +1,4 @@
-"""Rules, mixtures and frontiers as people see them: laid out here, and nothing is computed."""
+"""How rules, mixtures and frontiers are displayed. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def asked(rule: Rule | Mixture) -> str:
-    """Return what a rule was made for, and how strictly."""
+    """Return a rule's criterion and tolerance."""
     criterion = "by hand" if rule.criterion is None else type(rule.criterion).__name__
     return criterion if rule.tolerance is None else f"{criterion}, tolerance {rule.tolerance:g}"
 
 
 def describe_rule(rule: Rule) -> Description:
-    """Return a rule: what it decides, how good it is where that is known, and its terms."""
+    """Describe a rule: its decisions, its quality if known, and its terms."""
     groups = "; ".join(f"{name}: {', '.join(short_name(g) for g in members)}" for name, members in rule.groups.items())
     parts: list[str | Table] = [
         f"Decides between {rule.classes[0]} and {rule.classes[1]}, the positive label. {groups}"
@@ -32,17 +32,19 @@ def describe_rule(rule: Rule) -> Description:
         parts.append(rule.solution.sentence)
     rows = tuple((term.name, f"{term.z:+.6g}") for term in rule.terms)
     parts.append(Table(("what is compared", "weight z"), rows))
-    parts.append("The decision is positive where the margin, less each comparison times its z, is above 0.")
+    parts.append("The decision is positive if the margin, minus each comparison times its z, is above 0.")
     return Description(f"Rule: {asked(rule)}", parts)
 
 
 def describe_mixture(mixture: Mixture) -> Description:
-    """Return a mixture: how many rules it draws from, and each with its weight and z."""
+    """Describe a mixture: the number of its rules, and each with its weight and z."""
     rows = tuple(
         (str(place), f"{weight:.4f}", ", ".join(f"{term.z:+.4g}" for term in rule.terms))
         for place, (weight, rule) in enumerate(zip(mixture.weights, mixture.rules, strict=True))
     )
-    parts: list[str | Table] = [f"Decides between {mixture.classes[0]} and {mixture.classes[1]} by a drawn rule."]
+    parts: list[str | Table] = [
+        f"Decides between {mixture.classes[0]} and {mixture.classes[1]} by a randomly drawn rule."
+    ]
     if mixture.solution is not None:
         parts.append(mixture.solution.sentence)
     return Description(
@@ -52,7 +54,7 @@ def describe_mixture(mixture: Mixture) -> Description:
 
 
 def describe_frontier(curve: Frontier) -> Description:
-    """Return a frontier: the model alone, and a line for each rule."""
+    """Describe a frontier: the model alone, and one line for each rule."""
     names = ("tolerance", "utility", "gap", "upper_bound")
     rows = tuple(tuple(f"{getattr(point, name):.4f}" for name in names) for point in curve)
     parts: list[str | Table] = [
@@ -66,7 +68,7 @@ def describe_frontier(curve: Frontier) -> Description:
 
 
 def draw_frontier(curve: Frontier) -> Figure:
-    """Return utility against tolerance, with the model alone as a point."""
+    """Return a chart of utility against tolerance, with the model alone as a point."""
     alt = altair("Frontier.plot")
     rows = [{"tolerance": p.tolerance, "utility": p.utility, "gap": p.gap, "upper bound": p.upper_bound} for p in curve]
     scale = alt.Scale(zero=False)
@@ -82,12 +84,12 @@ def draw_frontier(curve: Frontier) -> Figure:
     alone = [{"gap": curve.base_gap, "utility": curve.base_utility, "name": "the model alone"}]
     base = alt.Chart(alt.InlineData(alone)).encode(x="gap:Q", y=alt.Y("utility:Q", scale=scale), tooltip=["name:N"])
     mark = base.mark_point(shape="diamond", size=90, filled=True, color="var(--bad)", opacity=1)
-    text = base.mark_text(align="right", dx=-8, dy=14, color="var(--soft)").encode(text="name:N")
+    text = base.mark_text(align="right", dx=-8, dy=-10, color="var(--soft)").encode(text="name:N")
     return Figure(line + mark + text, "The price of fairness")
 
 
 def draw_receipt(receipt: Receipt) -> Figure:
-    """Return how the model's probability becomes the decision, comparison by comparison."""
+    """Return a chart of how the model's probability becomes the decision, comparison by comparison."""
     alt = altair("Receipt.plot")
     threshold = receipt.probability - receipt.margin / receipt.slope
     reached = list(itertools.accumulate([receipt.probability, *(a / receipt.slope for a in receipt.terms.values())]))

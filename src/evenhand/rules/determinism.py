@@ -1,4 +1,4 @@
-"""What drawing no lots costs: the best mixture of rules beside a rule, on the rows that it was learnt from."""
+"""The cost of a deterministic rule, compared with the best mixture of rules on the same rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ QUICK_TERMS, QUICK_ROWS = 2, 50_000
 
 @dataclass(frozen=True)
 class Determinism:
-    """What drawing no lots costs on the rows that a rule was learnt from.
+    """The cost of a deterministic rule, on the rows that it was learnt from.
 
     Attributes
     ----------
     mixture_utility : float
-        The utility of the best mixture of rules of the same family within the same bounds.
+        The utility of the best mixture of rules in the same family within the same bounds.
     mixture_bound : float
-        No mixture, and no rule, of this family exceeds this.
+        An upper bound on the utility of every mixture and every rule in this family.
     cost : float
         ``mixture_utility`` minus the rule's utility.
     """
@@ -34,20 +34,20 @@ class Determinism:
 
 
 def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
-    """Return what determinism costs, or None where a rule has no such figure.
+    """Return the cost of determinism, or None if it is not defined for a rule.
 
-    That is one without a solution or a tolerance, one that leaves the model alone, one within strata, one that
-    maximises an F score or meets a criterion with a level to be found, and one with a promise, which was learnt on
-    other rows than it was certified on.
+    It is not defined for a rule without a solution or a tolerance, one that leaves the model unchanged, one with
+    strata, one that maximises an F score or has a level to be found, and one with ``confidence``, which was learnt
+    on other rows than it was certified on.
 
     Parameters
     ----------
     rule : Rule
         The rule.
     rows : Rows
-        What it was learnt from.
+        The rows that it was learnt from.
     options : Options
-        How it was learnt.
+        The options that it was learnt with.
     """
     solution, tolerance = rule.solution, rule.tolerance
     if solution is None or tolerance is None or solution.status == "unchanged" or "confidence" in rule.learned_from:
@@ -68,12 +68,12 @@ def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
 
 
 def quickly_mixed(rule: Rule, rows: Rows) -> bool:
-    """Tell whether the best mixture is found in a second or two: few contrasts, and not too many rows."""
+    """Return whether finding the best mixture takes only a second or two: few contrasts, and not too many rows."""
     return len(rule.terms) <= QUICK_TERMS and len(rows) <= QUICK_ROWS
 
 
 def with_determinism(rule: Rule, rows: Rows, options: Options) -> Rule:
-    """Return a rule that says what determinism costs, in its ``learned_from``, where that is quickly found."""
+    """Return a rule with the cost of determinism in its ``learned_from``, if it can be computed quickly."""
     found = determinism(rule, rows, options) if quickly_mixed(rule, rows) else None
     if found is None:
         return rule

@@ -1,7 +1,7 @@
-"""Attributes, events and rates: whose decisions are counted, among whom.
+"""Attributes, events and rates: which decisions are counted, and among which rows.
 
-A rate is the share of some rows among others, within a group. Most are shares of positive decisions: among everyone, or
-among the rows of one label. Precision, the negative predictive value and accuracy are others.
+A rate is a share of some rows among others, within a group. Most are shares of positive decisions, among all rows or
+the rows of one label. Precision, negative predictive value and accuracy are the others.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple
 from evenhand.arguments import check_label, is_whole, shown
 from evenhand.errors import InputError
 
-# A rate is counted on at least so many rows.
+# The smallest number of rows for counting a rate.
 FEWEST_ROWS = 2
 Kind = Literal["selection", "precision", "npv", "accuracy"]
 
 
 class RateOf(NamedTuple):
-    """A rate as ``constant + sign * P(...)``: of what kind, and among the rows of which label."""
+    """A rate as ``constant + sign * P(...)``: its kind, and the label of the rows it is counted among."""
 
     kind: Kind
     label: int | None
@@ -71,7 +71,7 @@ class Intersection:
 
     @property
     def name(self) -> str:
-        """The text that shows the crossed attribute. It identifies nothing: a column may have this name, too."""
+        """A text for the crossed attribute. It is not unique: a column may have the same name."""
         return " & ".join(self.attributes)
 
     def __str__(self) -> str:
@@ -85,17 +85,17 @@ class Intersection:
 class Stratified:
     """An attribute inside each stratum of a column: its groups are the pairs (stratum, group) that are compared.
 
-    A row's stratum is known when it is decided. So p(s, a | x) is p(a | x) in the row's own stratum, and 0 in others.
+    A row's stratum is known when it is decided. So p(s, a | x) is p(a | x) in the row's own stratum, and 0 elsewhere.
 
     Attributes
     ----------
     attribute : str or Intersection
-        Whose groups are compared.
+        The attribute whose groups are compared.
     within : str
         The column of the strata.
     thin : int or None
-        A stratum in which fewer rows than this are in a cell that is compared is left to the model's own decisions, and
-        so is a row whose stratum is unknown or new. None raises.
+        A stratum in which a compared cell has fewer rows than this is left to the model's own decisions, as are rows
+        whose stratum is unknown or new. None raises an error instead.
     """
 
     attribute: str | Intersection
@@ -104,7 +104,7 @@ class Stratified:
 
     @property
     def name(self) -> str:
-        """The text that shows the attribute and its strata."""
+        """A text for the attribute and its strata."""
         return f"{self.attribute} within {self.within}"
 
     def __str__(self) -> str:
@@ -123,10 +123,10 @@ Groups = Mapping[AttributeKey, tuple[Hashable, ...]]
 
 
 def display_names(attributes: Iterable[AttributeKey]) -> dict[AttributeKey, str]:
-    """Return a text for each attribute, such that no two have the same.
+    """Return a unique text for each attribute.
 
-    A column has its name. A crossed attribute has the names of its parts, and where a column or another crossed
-    attribute has that text already, "(crossed)" behind it.
+    A column has its name. A crossed attribute has the names of its parts, followed by "(crossed)" if a column or
+    another crossed attribute has the same text.
 
     Examples
     --------
@@ -152,14 +152,20 @@ class Event:
     Parameters
     ----------
     attribute : str, Intersection or None, default=None
-        Whose groups; None is everyone.
+        The attribute; None means everyone.
     group : label, default=None
         The group.
     label : {0, 1} or None, default=None
         Only rows with this label: 1 is the positive one.
     kind : {"selection", "precision", "npv", "accuracy"}, default="selection"
         What is counted: positive decisions, positive labels among the positive decisions, negative labels among the
-        negative decisions, or decisions that are right.
+        negative decisions, or correct decisions.
+
+    Examples
+    --------
+    >>> from evenhand import Event
+    >>> str(Event(attribute="sex", group="F", label=1))
+    'sex=F, Y=1'
     """
 
     attribute: AttributeKey | None = None
@@ -173,7 +179,7 @@ class Event:
         )
 
     def text(self, inside: str) -> str:
-        """Return the event in words, given those for its group."""
+        """Return the event in words, given the text for its group."""
         parts = [] if self.attribute is None else [inside]
         parts += [] if self.label is None else [f"Y={self.label}"]
         return ", ".join(parts) or "everyone"
@@ -182,7 +188,7 @@ class Event:
         known = isinstance(self.kind, str) and self.kind in ("selection", "precision", "npv", "accuracy")
         if not known or not (self.label is None or (is_whole(self.label) and self.label in (0, 1))):
             raise InputError(
-                f"An event has a kind among selection, precision, npv and accuracy, and label 0, 1 or None; got"
+                f"kind must be selection, precision, npv or accuracy, and label 0, 1 or None; got"
                 f" {shown(self.kind)}, {shown(self.label)}."
             )
         if self.kind != "selection" and self.label is not None:
@@ -190,7 +196,7 @@ class Event:
         if not isinstance(self.attribute, AttributeKey | None):
             raise InputError(f"attribute must be a name, an Intersection or None; got {shown(self.attribute)}.")
         if isinstance(self.attribute, Stratified) and not (isinstance(self.group, tuple) and len(self.group) == 2):
-            raise InputError(f"A group within a stratum is a pair (stratum, group); got {shown(self.group)}.")
+            raise InputError(f"A group within a stratum must be a pair (stratum, group); got {shown(self.group)}.")
         if self.attribute is not None:
             check_label(self.group, "The group of an event")
 
@@ -201,7 +207,7 @@ class Event:
 
     @property
     def stratum(self) -> tuple[str, Hashable] | None:
-        """The column and the value of the stratum that it is inside of; None where it is of all rows."""
+        """The column and the value of its stratum; None if it is not restricted to one."""
         if not isinstance(self.attribute, Stratified):
             return None
         assert isinstance(self.group, tuple)
@@ -209,12 +215,12 @@ class Event:
 
     @property
     def by_label(self) -> tuple[Event, Event]:
-        """The rows of each label in this group, whose decisions are counted."""
+        """The events of the rows of each label in this group, whose decisions are counted."""
         return Event(self.attribute, self.group, 0), Event(self.attribute, self.group, 1)
 
 
 def _inside(attribute: AttributeKey, group: Hashable, text: str, spell: Callable[[Any], str]) -> str:
-    """Return a group in words, and the stratum that it is inside of."""
+    """Return a group, and its stratum if it has one, in words."""
     if not isinstance(attribute, Stratified):
         return f"{text}={spell(group)}"
     assert isinstance(group, tuple)
@@ -222,7 +228,7 @@ def _inside(attribute: AttributeKey, group: Hashable, text: str, spell: Callable
 
 
 def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
-    """Return a text for each event, such that no two have the same, given the attributes that there are."""
+    """Return a unique text for each event, given the attributes in the data."""
     shown = display_names(groups)
     inside = {}
     for name, members in groups.items():
@@ -247,7 +253,7 @@ def event_to_dict(event: Event, coefficient: float) -> dict[str, Any]:
 
 
 def event_from_dict(data: Any) -> tuple[Event, float]:
-    """Return the term that :func:`event_to_dict` wrote; anything else raises InputError."""
+    """Return the term that :func:`event_to_dict` wrote; any other value raises InputError."""
     if not isinstance(data, Mapping) or data.keys() != {"attribute", "group", "label", "kind", "coefficient"}:
         raise InputError("This is not a term of a LinearConstraint.")
     attribute, group = data["attribute"], data["group"]

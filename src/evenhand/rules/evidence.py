@@ -1,6 +1,6 @@
-"""What counts as evidence: labels and groups that were counted, what the model expects, or the mean of both.
+"""The kinds of evidence: counted labels and groups, the model's expectations, or the mean of both.
 
-Each kind gives, for every row, its gain in utility when decided 1 and its share in the rate of every event.
+Each kind gives, for every row, the gain in utility of deciding 1 and its share in the rate of every event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EvidenceName = Literal["labels", "model", "both"]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Per row: the gain of deciding 1, and the share in each event's rate; and the utility of deciding 0 throughout.
+    """Per row: the gain of deciding 1, and the share in each event's rate; and the utility of deciding 0 everywhere.
 
     ``counts`` is each event's effective number of rows, ``divisor`` that of :class:`evenhand.rules.objective.Worth`.
     """
@@ -55,14 +55,14 @@ def positive_share(rows: Rows, *, counted: bool) -> float:
     if not counted:
         return float(rows.weights @ rows.p_y / rows.weights.sum())
     if rows.positive is None:
-        raise InputError("These rows have no labels, and labels are counted: pass them, or say evidence='model'.")
+        raise InputError("These rows have no labels, but labels are counted: pass them, or set evidence='model'.")
     return float(rows.weights[rows.positive].sum() / rows.weights.sum())
 
 
 def predictive_value(rows: Rows, decided: NDArray[np.bool_], kinds: frozenset[Kind], *, counted: bool) -> float:
-    """Return the precision of some decisions over everyone, or the negative predictive value where kinds say so.
+    """Return the precision of some decisions over everyone, or the negative predictive value, by kind.
 
-    It is not nearer than a twentieth to 0 or 1, and one half where nobody is decided so.
+    It is clipped to [0.05, 0.95], and one half if there are no such decisions.
     """
     right = rows.p_y if not counted or rows.positive is None else rows.positive.astype(np.float64)
     if "npv" in kinds:
@@ -80,7 +80,7 @@ def counted(rows: Rows, events: Sequence[Event], objective: Objective | None = N
     worth = objective.worth(share)
     total = weights.sum()
     gain = np.where(y, worth.positive, worth.negative) * weights / total
-    # The share of the negative labels, added up: 1 minus the share of the others is rounded.
+    # The weights of the negative labels are summed: 1 minus the share of the others would be rounded.
     offset = float(weights[~y].sum() / total) if objective.name == ACCURACY else worth.nothing
     shares = np.empty((len(y), len(events)))
     priors, counts = np.empty(len(events)), np.empty(len(events))
@@ -107,30 +107,32 @@ def counted(rows: Rows, events: Sequence[Event], objective: Objective | None = N
 
 
 def _worth(weights: FloatArray, copies: NDArray[np.int64] | None) -> float:
-    """Return Kish's effective number of rows; rows that stand for several are of those several's equal weights."""
+    """Return Kish's effective number of rows; a row that stands for several counts as that many equal weights."""
     squares = weights**2 if copies is None else weights**2 / np.maximum(copies, 1)
     return float(weights.sum() ** 2 / squares.sum())
 
 
 def expected_offset(weights: FloatArray, p_y: FloatArray, objective: Objective) -> float:
-    """Return the expected utility of deciding 0 throughout."""
+    """Return the expected utility of deciding 0 everywhere."""
     if objective.name == ACCURACY:
         return float(weights @ (1.0 - p_y) / weights.sum())
     return objective.worth(float(weights @ p_y / weights.sum())).nothing
 
 
 def expected(rows: Rows, posteriors: FloatArray, objective: Objective) -> Evidence:
-    """Return the evidence of the model's own expectations: no label and no group is looked at."""
+    """Return the evidence of the model's own expectations, without labels or groups."""
     weights, p_y = rows.weights, rows.p_y
     total = weights.sum()
     mass = weights @ posteriors
     empty = np.flatnonzero(mass <= 0.0)
     if empty.size:
-        raise InputError(f"The model gives no row any probability of event {empty[0]}: its rate cannot be expected.")
+        raise InputError(
+            f"The model gives event {empty[0]} probability 0 in every row, so its expected rate is undefined."
+        )
     worth = objective.worth(positive_share(rows, counted=False))
     offset = expected_offset(weights, p_y, objective)
     gain = ((worth.positive - worth.negative) * p_y + worth.negative) * weights / total
-    # The two sums add the rows in different orders, so that a certain event's share may be above 1 by rounding.
+    # The two sums add the rows in different orders, so the share of a certain event may exceed 1 by rounding.
     priors = np.minimum(mass / total, 1.0)
     shares = posteriors * weights[:, None] / mass
     return Evidence(gain, shares, offset, priors, priors * _worth(weights, rows.copies), worth.divisor)

@@ -1,4 +1,4 @@
-"""The trade-off: the best rule at each of a ladder of tolerances, from one search."""
+"""The trade-off: the best rule at each of several tolerances, from one search."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = 25
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """One tolerance: its rule, the utility that it has, the gap that it keeps, and how good any rule could be."""
+    """One tolerance: its rule, the rule's utility and gap, and an upper bound on the utility of any rule."""
 
     tolerance: float
     utility: float
@@ -43,20 +43,28 @@ class FrontierPoint:
 
 @dataclass(frozen=True, repr=False)
 class Frontier(Displayed):
-    """The best utility for each tolerance, and the rules that reach it.
+    """The best utility at each tolerance, and the rules that reach it.
 
     Attributes
     ----------
     points : tuple of FrontierPoint
-        From the strictest tolerance that some rule meets to the loosest.
+        From the strictest tolerance that a rule meets to the loosest.
     unreachable : tuple of float
-        The tolerances that were asked for and that no rule meets.
+        The requested tolerances that no rule meets.
     base_utility, base_gap : float
-        The base classifier's own.
+        Utility and gap of the base classifier.
     not_found : tuple of float
-        The tolerances that were asked for and that the search found no rule for, without a proof that there is none.
+        The requested tolerances for which the search found no rule, but did not prove that there is none.
     library : str or None
-        The library of frames that the rows came in, for :meth:`to_frame`.
+        The caller's library of frames, for :meth:`to_frame`.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> curve = eh.frontier(data.y, data.group, data.p_y, data.p_group, criterion="dp", tolerances=[0.02, 0.1])
+    >>> curve.rule_at(0.05).tolerance
+    0.02
     """
 
     points: tuple[FrontierPoint, ...]
@@ -74,26 +82,26 @@ class Frontier(Displayed):
 
     @property
     def tolerances(self) -> FloatArray:
-        """The tolerances that are met."""
+        """The tolerances of the points."""
         return np.array([point.tolerance for point in self.points])
 
     @property
     def utilities(self) -> FloatArray:
-        """The utility at each of them; it never falls as the tolerance grows."""
+        """The utility at each tolerance; it never decreases as the tolerance grows."""
         return np.array([point.utility for point in self.points])
 
     @property
     def gaps(self) -> FloatArray:
-        """The largest difference that each rule really has on these rows."""
+        """The largest difference of each rule on these rows."""
         return np.array([point.gap for point in self.points])
 
     def table(self) -> dict[str, list[float]]:
-        """Return the columns tolerance, utility, gap and upper_bound: ``pandas.DataFrame(frontier.table())``."""
+        """Return the columns tolerance, utility, gap and upper_bound, as for ``pandas.DataFrame(frontier.table())``."""
         names = ("tolerance", "utility", "gap", "upper_bound")
         return {name: [float(getattr(point, name)) for point in self.points] for name in names}
 
     def rule_at(self, tolerance: float) -> Rule:
-        """Return the rule of the loosest point that is within a tolerance."""
+        """Return the rule of the loosest point within a tolerance."""
         tolerance = check_tolerance(tolerance)
         within = [point for point in self.points if point.tolerance <= tolerance + 1e-12]
         if not within:
@@ -106,19 +114,19 @@ class Frontier(Displayed):
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"} or None, default=None
-            None is the library of what :func:`evenhand.frontier` was given, else one that is installed.
+            None uses the library of the arguments of :func:`evenhand.frontier`, else one that is installed.
         """
         return make_frame(self.table(), library, self.library)
 
     def plot(self) -> Figure:
         """Return a figure of utility against tolerance, with the model alone as a point.
 
-        It shows without a network; ``plot().chart`` is the Altair chart, which is interactive.
+        It displays without a network; ``plot().chart`` is the Altair chart, which is interactive.
         """
         return draw_frontier(self)
 
     def with_rule(self, tolerance: float, rule: Rule) -> Frontier:
-        """Return the frontier with a learnt rule at its tolerance, instead of any that is there."""
+        """Return the frontier with a learnt rule at its tolerance, replacing any rule there."""
         solution = rule.solution_
         assert rule.criterion is not None
         moving = write_out(rule.criterion, rule.groups).moving
@@ -163,12 +171,14 @@ def frontier(
 ) -> Frontier:
     """Return the best rule at each tolerance, all from one search.
 
-    The parameters are those of :func:`evenhand.learn_rule`.
-
     Parameters
     ----------
+    y, sensitive_features, p_y, p_group, criterion, search, evidence, safety, objective, sample_weight, costs
+        As in :func:`evenhand.learn_rule`.
+    pos_label, groups, priors, missing, strata, random_state
+        As in :func:`evenhand.learn_rule`.
     tolerances : sequence of float, default=None
-        ``None`` takes 25 steps from 0 to the base classifier's own gap, closer together near 0.
+        ``None`` uses 25 tolerances from 0 to the base classifier's own gap, closer together near 0.
 
     Examples
     --------
@@ -216,7 +226,7 @@ def frontier_of(
 ) -> Frontier:
     """Return the frontier of rows that were read; see :func:`frontier`.
 
-    Without ``tolerances``, the ladder has ``steps`` steps up to the model's own gap, and ``among`` besides.
+    Without ``tolerances``, there are ``steps`` tolerances up to the model's own gap, plus those in ``among``.
     """
     setting = Setting.of(rows, options)
     return _frontier(setting, tolerances, among, steps)
@@ -238,7 +248,7 @@ def _point(setting: Setting, tolerance: float, rule: Rule) -> FrontierPoint:
 
 def _frontier(setting: Setting, tolerances: Sequence[float] | None, among: float | None, steps: int) -> Frontier:
     if not setting.system.moves:
-        raise InputError("Every bound of this criterion has its own tolerance: there is no trade-off to draw.")
+        raise InputError("Every bound of this criterion has its own tolerance: there is no trade-off to compute.")
     problem = setting.problem([0.0])
     alone = setting.margins > 0.0
     base_utility, base_gap = problem.evaluate(alone)[0], setting.gap(setting.measure(alone))
@@ -266,7 +276,7 @@ def _read_ladder(tolerances: Any) -> list[float]:
 
 
 def tolerance_ladder(gap: float, steps: int = STEPS) -> list[float]:
-    """Return tolerances from 0 to a gap, closer together near 0, rounded so that they can be read."""
+    """Return tolerances from 0 to a gap, closer together near 0, rounded to be readable."""
     if gap <= 0.0:
         return [0.0]
     raw = gap * np.linspace(0.0, 1.0, steps) ** 1.5

@@ -1,9 +1,9 @@
-"""The rule of all strata from the best rule of each.
+"""Combines the best rule of each stratum into one rule.
 
-Where each bound speaks of one stratum alone, a decision in one stratum has no effect on the bounds of another, and
-utilities add up. So the best rule of each stratum, side by side, is the best rule of all; and if no rule of a stratum
-is better by more than its gap, none of all is better by more than the sum of the gaps, each weighted by the stratum's
-share of the rows. Rows in no stratum that is compared are decided by the model alone in every rule.
+If each bound involves one stratum only, a decision in one stratum has no effect on the bounds of another, and
+utilities add up. So the best rules of the strata together are the best rule of all. If no rule of a stratum is better
+by more than its gap, no combined rule is better by more than the sum of the gaps, each weighted by the stratum's share
+of the rows. Rows that are in no compared stratum are decided by the model alone in every rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def stratum_text(setting: Setting) -> str:
 
 
 def in_each_stratum(setting: Setting, learn: Callable[[Setting], Rule]) -> list[Rule]:
-    """Return the rule of each stratum; raise one error that names all strata where there is none."""
+    """Return the rule of each stratum; raise one error that names all strata without a rule."""
     found, failures = [], []
     for part in setting.strata:
         try:
@@ -46,15 +46,15 @@ def in_each_stratum(setting: Setting, learn: Callable[[Setting], Rule]) -> list[
         if largest is not None and others:
             more += f" Tolerance {largest:.6g} can be met in each of them."
         raise InfeasibleError(
-            f"Within {text}: {first}{more} Strata in which some cell has few rows can be left to the model's own"
-            " decisions, with thin=30 in the criterion, say.",
+            f"Within {text}: {first}{more} Strata with few rows in a cell can be left to the model's own"
+            " decisions, for example with thin=30 in the criterion.",
             smallest_tolerance=largest,
         )
     return found
 
 
 def no_rule(answers: Sequence[Rule | NoRule]) -> NoRule | None:
-    """Return what is known where a stratum has no rule; None where each has one."""
+    """Return what is known if a stratum has no rule; None if each has one."""
     absent = [answer for answer in answers if isinstance(answer, NoRule)]
     if not absent:
         return None
@@ -63,7 +63,7 @@ def no_rule(answers: Sequence[Rule | NoRule]) -> NoRule | None:
 
 
 def join(setting: Setting, rules: Sequence[Rule], tolerance: float) -> Rule:
-    """Return the rule that decides in each stratum as that stratum's rule does; its numbers are of all rows."""
+    """Return the rule that decides in each stratum by that stratum's rule; its numbers refer to all rows."""
     z, priors = np.zeros(len(setting.system.contrasts)), setting.priors.copy()
     place = {event: j for j, event in enumerate(setting.system.events)}
     first, contrasts = np.argmax(setting.system.contrasts != 0.0, axis=1), setting.system.contrasts.copy()
@@ -110,7 +110,7 @@ def join(setting: Setting, rules: Sequence[Rule], tolerance: float) -> Rule:
 
 
 def _status(solutions: Sequence[Solution]) -> Status:
-    """Return what holds of all strata together; that no rule is better only where that holds in each."""
+    """Return the status of all strata together; optimality is claimed only if it holds in each."""
     found = {solution.status for solution in solutions}
     if found == {"unchanged"}:
         return "unchanged"
@@ -129,7 +129,7 @@ def _used(setting: Setting, solutions: Sequence[Solution]) -> tuple[tuple[float,
 
 
 def _by_stratum(setting: Setting, solutions: Sequence[Solution]) -> dict[str, Any]:
-    """Return, as plain data, what the search says of each stratum."""
+    """Return, as plain data, the search's result for each stratum."""
     return {
         stratum_text(part): {
             "rows": len(part.rows),

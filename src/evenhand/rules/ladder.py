@@ -1,4 +1,4 @@
-"""The best rule for each of a ladder of tolerances, all from one search, or why there is none."""
+"""The best rule for each of several tolerances, all from one search, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from evenhand.text import printable
 
 
 def best_rule(rows: Rows, options: Options, tolerance: float) -> Rule:
-    """Return the best rule that meets a tolerance; raise InfeasibleError where none does.
+    """Return the best rule that meets a tolerance; raise InfeasibleError if there is none.
 
-    With ``safety`` a model that meets the bounds is left alone; where no rule meets them when they are drawn in, the
-    rule is one that meets them as they were asked for, and a warning says so.
+    With ``safety``, a model that already meets the bounds is left unchanged. If no rule meets the tightened bounds, the
+    best rule within the requested bounds is returned, with a warning.
     """
     return rule_for(Setting.of(rows, options), check_tolerance(tolerance))
 
 
 def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> Rule:
-    """Return what :func:`best_rule` does; ``found`` is what a search has found for the tolerance already."""
+    """Do the same as :func:`best_rule`; ``found`` is the result of an earlier search for the tolerance."""
     if setting.options.safety == 0.0:
         return found or _only_answer(setting, tolerance)
     if setting.system.levels:
@@ -48,7 +48,7 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
 
 
 def _with_safety(setting: Setting, tolerance: float, found: Rule | None = None) -> Rule:
-    """Return the model's own decisions where they meet the bounds, else the best rule within the bounds drawn in."""
+    """Return the model's own decisions if they meet the bounds, else the best rule within the tightened bounds."""
     unchanged = left_alone(setting, tolerance)
     if unchanged is not None:
         return unchanged
@@ -59,7 +59,7 @@ def _with_safety(setting: Setting, tolerance: float, found: Rule | None = None) 
 
 
 def left_alone(setting: Setting, tolerance: float) -> Rule | None:
-    """Return the rule that changes nothing, if the model meets the bounds and goes by the objective's threshold."""
+    """Return the unchanged model if it meets the bounds and its threshold is that of the objective."""
     if setting.options.target.is_ratio:
         return None
     problem = setting.problem([tolerance])
@@ -71,17 +71,17 @@ def left_alone(setting: Setting, tolerance: float) -> Rule | None:
 
 
 def _as_asked(setting: Setting, tolerance: float) -> Rule:
-    """Return the best rule within the bounds that were asked for, where none is within the ones drawn in."""
+    """Return the best rule within the requested bounds, if no rule is within the tightened ones."""
     return without_safety(setting, _only_answer(at_asked_bounds(setting), tolerance), tolerance)
 
 
 def at_asked_bounds(setting: Setting) -> Setting:
-    """Return a setting whose bounds are those that were asked for, without safety."""
+    """Return a setting with the requested bounds, without safety."""
     return dataclasses.replace(setting, options=dataclasses.replace(setting.options, safety=0.0))
 
 
 def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
-    """Return a rule that meets the bounds as they were asked for; it says so, and so does a warning."""
+    """Return a rule that meets the requested bounds; record it in the rule and warn."""
     warn_without_safety(setting, tolerance, depth=5)
     asked = pairs(*setting.system.bounds([tolerance]))
     return dataclasses.replace(
@@ -92,20 +92,20 @@ def without_safety(setting: Setting, rule: Rule, tolerance: float) -> Rule:
 
 
 def warn_without_safety(setting: Setting, tolerance: float, *, depth: int = 4) -> None:
-    """Warn that no rule meets the bounds drawn in, and that this one meets them as they were asked for."""
+    """Warn that no rule meets the tightened bounds, and that this one meets the requested ones."""
     stratum = setting.system.events[0].stratum
     where = "" if stratum is None else f"Within {stratum[0]}={printable(stratum[1])}: "
     warnings.warn(
         f"{where}No rule meets tolerance {tolerance:g} with safety={setting.options.safety:g}: this one meets it on"
-        " these rows, with nothing to spare, so on new rows it will often be beyond it. Ask for a larger tolerance, or"
-        " use more rows.",
+        " these rows without a safety margin, so it will often exceed it on new rows. Use a larger tolerance, or"
+        " more rows.",
         EvenhandWarning,
         stacklevel=depth,
     )
 
 
 def _safe_level(setting: Setting, tolerance: float) -> Rule:
-    """Return what :func:`rule_for` does for predictive parity: its tolerance is drawn in, and there is one for all."""
+    """Do the same as :func:`rule_for` for predictive parity, whose single tolerance is tightened."""
     levels.check_safe(setting)
     plain = _only_answer(at_asked_bounds(setting), tolerance)
     asked, used, thin = levels.drawn_in(setting, tolerance, setting.decide(plain.z))
@@ -119,7 +119,7 @@ def _safe_level(setting: Setting, tolerance: float) -> Rule:
 
 
 def warn_of_thin_cells(setting: Setting, tolerance: float) -> None:
-    """Warn where the rows are too few for safety to assure a tolerance."""
+    """Warn if there are too few rows for safety to ensure a tolerance."""
     thin = setting.safety.thin_cells(tolerance)
     if thin:
         warnings.warn(thin_text(thin), EvenhandWarning, stacklevel=5)
@@ -134,9 +134,9 @@ def _only_answer(setting: Setting, tolerance: float) -> Rule:
 
 
 def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool) -> list[tuple[float, Rule | NoRule]]:
-    """Return the best rule for each tolerance, from strict to loose, or what the search says where it has none.
+    """Return the best rule for each tolerance, from strict to loose, or the search's result if there is none.
 
-    ``strict`` raises there.
+    ``strict`` raises in that case.
     """
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
     if setting.system.levels:
@@ -165,7 +165,7 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
 
 
 def _answer_with_levels(setting: Setting, ladder: list[float], *, strict: bool) -> list[tuple[float, Rule | NoRule]]:
-    """Return what :func:`answer_ladder` does where the criterion has levels: a search for each tolerance."""
+    """Do the same as :func:`answer_ladder` for a criterion with levels: one search for each tolerance."""
     answers: list[tuple[float, Rule | NoRule]] = []
     plain: list[Rule] = []
     if setting.options.safety > 0.0:
@@ -194,8 +194,8 @@ def _infeasible(
     )
     if plug_in:
         return InfeasibleError(
-            f"search='dual' found no rule {asked}, but it goes by the probabilities alone, which proves nothing about"
-            f" the labels: {loosen}, or let search='certified' look.",
+            f"search='dual' found no rule {asked}, but it uses only the probabilities, which proves nothing about"
+            f" the labels: {loosen}, or use search='certified'.",
         )
     if not result.proven:
         miss = nearest_miss(problem.take([step]), moving, result) if moving.any() else None
@@ -206,7 +206,7 @@ def _infeasible(
         )
         return InfeasibleError(
             f"The search found no rule {asked}, but has not proven that there is none.{near} {loosen.capitalize()},"
-            " or let search=Certified(max_seconds=...) look for longer.",
+            " or search longer with search=Certified(max_seconds=...).",
             smallest_tolerance=None if miss is None else tolerance + miss,
         )
     if not moving.any():
@@ -214,15 +214,15 @@ def _infeasible(
     found = loosening(problem.take([step]), moving)
     if isinstance(found, NoRule):
         return InfeasibleError(
-            "No rule meets these bounds, whatever the tolerance: loosen the other bounds."
+            "No rule meets these bounds at any tolerance: loosen the other bounds."
             if found.proven
             else f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows, and none was found for"
-            " larger ones in the time given to that: loosen the tolerance, or the other bounds."
+            " larger ones in the time allowed for it: loosen the tolerance, or the other bounds."
         )
     extra, exact = found
     smallest = tolerance + extra
-    claim = "the smallest that some rule of this family meets is" if exact else "a rule exists at"
-    lots = " A mixture of rules that draws lots may meet it: learn_rule(..., randomize=True)."
+    claim = "the smallest that a rule in this family meets is" if exact else "a rule exists at"
+    lots = " A randomized mixture of rules may meet it: learn_rule(..., randomize=True)."
     return InfeasibleError(
         f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}."
         f"{'' if setting.options.criterion.strata else lots}",

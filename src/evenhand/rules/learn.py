@@ -1,4 +1,4 @@
-"""The array-level entry: probabilities, labels and groups in, a fair rule out."""
+"""The array-level entry point: probabilities, labels and groups in, a fair rule out."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ def learn_rule(
     y : array of shape (n,) or None
         Labels, any two values. ``None`` with ``evidence="model"``.
     sensitive_features : array, Series, frame or dict of columns, or None
-        Each row's group. Several columns are several attributes, and each must meet the criterion (fairlearn
-        crosses them; here :class:`evenhand.Intersection` asks for that). ``None`` with ``evidence="model"``. Rows of
-        all arguments are matched by position; two pandas objects whose indexes differ are refused.
+        Each row's group. With several columns, each attribute must meet the criterion; to cross them, as fairlearn
+        does, use :class:`evenhand.Intersection`. ``None`` with ``evidence="model"``. Rows of all arguments are matched
+        by position; two pandas objects with different indexes are an error.
     p_y : array of shape (n,)
-        P(Y = positive | x), from a model that has not seen these rows. Values of 0 and 1 alone lead to a warning:
-        decisions are no probabilities.
+        P(Y = positive | x), from a model that was not trained on these rows. If all values are 0 or 1, a warning says
+        that these look like decisions.
     p_group : array of shape (n, G) or (n, 2, G), or dict of such by attribute
         P(A = g | x), or P(Y = y, A = g | x) with axis 1 = (negative, positive). Columns follow the sorted
-        groups unless ``groups`` gives the order; a frame's columns are read by their names. Columns that rank the
-        groups clearly worse than chance lead to a warning. Demographic parity needs only the former.
+        groups unless ``groups`` gives the order; a frame's columns are matched by name. Columns that rank the
+        groups clearly worse than chance lead to a warning. Demographic parity needs only P(A = g | x).
     criterion : str or Criterion, default="demographic_parity"
-        What must hold.
+        The fairness criterion.
     tolerance : float, default=0.05
         The largest allowed difference of rates.
     search : {"certified", "directions", "lines", "dual", "smoothed"} or a search, default="certified"
@@ -73,24 +73,23 @@ def learn_rule(
         Whether rates and accuracy are counted on ``y`` and ``sensitive_features`` (the paper), expected under
         ``p_y`` and ``p_group`` (no labels and no groups needed), or the mean of the two.
     safety : float, default=0
-        Draw each bound in by so many standard errors of its value, though to no less than half of the tolerance, and
-        leave a model that meets the bounds alone; see :mod:`evenhand.rules.safety`. 0 is the paper's rule: the best one
-        of these rows, which on new rows is beyond the tolerance about every second time.
+        Tighten each bound by this number of standard errors of its value, but to no less than half of the tolerance.
+        If the model already meets the bounds, it is left unchanged; see :mod:`evenhand.rules.safety`. 0 is the paper's
+        rule: the best on these rows, which exceeds the tolerance on new rows about half of the time.
     confidence : float or None, default=None
-        Promise that every constraint holds in the population with this probability; see
+        Guarantee that every constraint holds in the population with this probability; see
         :mod:`evenhand.rules.confidence`.
     objective : str, default="accuracy"
         What is maximised: "accuracy", "balanced_accuracy" (the mean of the true positive and the true negative rate),
-        or an F score by its usual name, such as "f1", "f2" or "f0.5". Rules for an F score have a threshold of their
-        own.
+        or an F score by its usual name, such as "f1", "f2" or "f0.5". A rule for an F score has its own threshold.
     randomize : bool, default=False
-        Whether lots may be drawn: the result is a :class:`evenhand.rules.mixture.Mixture` of rules that meets the
-        bounds in the mean, often at tolerances that no single rule meets, and is at least as accurate as any single
+        Whether decisions may be random: the result is a :class:`evenhand.rules.mixture.Mixture` of rules that meets the
+        bounds on average, often at tolerances that no single rule meets, and is at least as accurate as any single
         rule. Read the page on lotteries before you use one on people.
     sample_weight : array of shape (n,), default=None
         A weight of k counts as k copies.
     costs : (false positive, false negative) or dict, default=None
-        Minimise the mean cost instead of maximising accuracy; an objective of its own.
+        Minimise the mean cost instead of maximising accuracy; cannot be combined with ``objective``.
     pos_label : label, default=1
         The positive label.
     groups : sequence or dict of sequences, default=None
@@ -98,17 +97,17 @@ def learn_rule(
     priors : array or dict of arrays, default=None
         P(A = g) or P(Y = y, A = g) of the training set; ``None`` counts them on these rows.
     missing : {"raise", "ignore"}, default="raise"
-        Whether rows of unknown group are an error, or count for accuracy and for no group's rate.
+        Whether rows of unknown group are an error, or count for accuracy but not for any group's rate.
     strata : array, Series, frame or dict of columns, default=None
-        Each row's stratum, for a criterion with ``within``: a column of that name, or one without a name. The rule
+        Each row's stratum, for a criterion with ``within``: a column of that name, or an unnamed one. The rule
         needs it again, as ``rule.decide(p_y, p_group, strata=...)``.
     random_state : int or None, default=None
-        For searches that draw, and for the split that ``confidence`` makes.
+        Seed of randomised searches, and of the split for ``confidence``.
 
     Returns
     -------
     Rule
-        With ``rule.solution_`` saying what the search proved. A Mixture with ``randomize=True``.
+        ``rule.solution_`` contains what the search proved. With ``randomize=True``, a Mixture.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Criteria that are linear once a level is known: a search over the level, on top of the search for rules.
+"""Criteria that are linear once a level is fixed: a search over the level, on top of the search for rules.
 
 **A common level** (:class:`evenhand.PredictiveParity`). Precisions are within a tolerance t of each other where some
 level l has all of them between l and l + t: floors and ceilings, which are linear. For levels in a range [a, b], floors
@@ -8,10 +8,10 @@ highest q have q - p > t; the range is split between p and q - t, and the rule i
 Ranges wait in a queue, the highest bound first: branch and bound over the level. Each attribute has its own level.
 
 **The smallest ceiling** (:class:`evenhand.MinimaxRate`). Bisection: whether any rule meets a ceiling is a search in
-which no decision gains anything. Then the best rule under the smallest ceiling is searched for.
+which every decision has gain 0. Then the best rule under the smallest ceiling is found.
 
-The rules compared are those of one family, whatever the level. The contrasts of a precision depend on the level that it
-is bounded by; here they are those at the model's own precision over everyone.
+All rules compared are in one family, at any level. The contrasts of a precision depend on the level of its bound; here
+they are those at the model's own precision over everyone.
 """
 
 from __future__ import annotations
@@ -50,29 +50,31 @@ _Box = dict[Level, tuple[float, float]]
 
 
 def answer(setting: Setting, tolerance: float, known: Iterable[Rule] = ()) -> Rule | NoRule:
-    """Return the best rule for a criterion with levels, or what the search says where it has none.
+    """Return the best rule for a criterion with levels, or the search's result if there is none.
 
     Parameters
     ----------
     setting : Setting
         Rows and a criterion that has levels.
     tolerance : float
-        The caller's.
+        The caller's tolerance.
     known : iterable of Rule, default=()
         Rules that meet stricter bounds.
     """
     if isinstance(setting.options.solver, Dual):
-        raise InputError("search='dual' knows no levels of precision or error: let search='certified' look.")
+        raise InputError("search='dual' does not support levels of precision or error: use search='certified'.")
     levels = setting.system.levels
     if not any(isinstance(level.part, MinimaxRate) for level in levels):
         return _Common(setting, tolerance).answer(known)
     if len(levels) > 1:
-        raise InputError("MinimaxRate goes with linear criteria: leave out PredictiveParity, or the other MinimaxRate.")
+        raise InputError(
+            "MinimaxRate can only be combined with linear criteria: remove PredictiveParity or the second MinimaxRate."
+        )
     return _Ceiling(setting, tolerance, levels[0]).answer()
 
 
 class _Levelled:
-    """What both searches share: the rules of a setting, under bounds at given levels."""
+    """The common part of both searches: the rules of a setting, under bounds at given levels."""
 
     def __init__(self, setting: Setting, tolerance: float) -> None:
         self.setting, self.tolerance = setting, tolerance
@@ -90,12 +92,12 @@ class _Levelled:
         return found
 
     def rates(self, decisions: NDArray[np.bool_], events: Iterable[Event]) -> FloatArray:
-        """Return what some events count among decisions; NaN where there is nothing to count."""
+        """Return the rates of some events under some decisions; NaN if there is nothing to count."""
         rates = decisions.astype(np.float64) @ self.setting.evidence.shares
         return np.array([self.setting.rate(event, rates) for event in events])
 
     def rule(self, z: FloatArray, upper_bound: float) -> Rule:
-        """Return a rule that was found, with what was proven of it."""
+        """Return a rule with the proven bounds."""
         problem = self.setting.problem([self.tolerance])
         solution = conclude(problem, 0, z, upper_bound=upper_bound, nodes=self.nodes)
         values = tuple(map(float, self.setting.measure(self.setting.decide(z))))
@@ -104,7 +106,7 @@ class _Levelled:
 
 
 class _Common(_Levelled):
-    """Branch and bound over levels that all groups of an attribute have in common."""
+    """Branch and bound over levels that all groups of an attribute share."""
 
     def __init__(self, setting: Setting, tolerance: float) -> None:
         super().__init__(setting, tolerance)
@@ -131,13 +133,13 @@ class _Common(_Levelled):
         return self.rule(self.best, max(bound, self.utility))
 
     def spread(self, decisions: NDArray[np.bool_], level: Level) -> tuple[float, float]:
-        """Return the lowest and the highest rate of the groups that have one; both are one half where none has."""
+        """Return the lowest and the highest rate of the groups that have one; one half twice if none has."""
         rates = self.rates(decisions, self.events[level])
         rates = rates[~np.isnan(rates)]
         return (float(rates.min()), float(rates.max())) if rates.size else (0.5, 0.5)
 
     def offer(self, z: FloatArray) -> bool:
-        """Keep a rule if it meets the criterion and is better; tell whether it meets it."""
+        """Keep a rule if it meets the criterion and is better; return whether it meets it."""
         decisions = self.setting.decide(z)
         own = {level: (self.spread(decisions, level)[0],) * 2 for level in self.events}
         problem = self.problem(own)
@@ -149,7 +151,7 @@ class _Common(_Levelled):
         return True
 
     def search(self) -> float:
-        """Look at all ranges of levels that may hold a better rule; return what any rule's utility is at most."""
+        """Process all ranges of levels that may contain a better rule; return an upper bound on any rule's utility."""
         whole = dict.fromkeys(self.events, (0.0, 1.0))
         counter = itertools.count()
         queue: list[tuple[float, int, _Box]] = [(-np.inf, next(counter), whole)]
@@ -171,7 +173,7 @@ class _Common(_Levelled):
         return left_behind
 
     def branch(self, box: _Box) -> Iterator[tuple[float, _Box | None]]:
-        """Bound the rules whose levels are in a box: yield each half with its bound, or the bound alone."""
+        """Bound the rules whose levels are in a box: yield each half with its bound, or only the bound."""
         found = self.solve(self.problem(box))
         if isinstance(found, NoRule):
             yield found.upper_bound, None
@@ -225,18 +227,18 @@ class _Ceiling(_Levelled):
         )
 
     def largest(self, z: FloatArray) -> float:
-        """Return the largest rate of any group under a rule; 0 where no group has one."""
+        """Return the largest rate of any group under a rule; 0 if no group has one."""
         _, _, sign, constant = RATES[self.part.rate]
         rates = constant + sign * self.rates(self.setting.decide(z), self.events)
         return float(np.clip(np.nan_to_num(rates), 0.0, 1.0).max())
 
     def feasibility(self, ceiling: float) -> Problem:
-        """Return the problem of whether some rule keeps a ceiling: no decision gains anything."""
+        """Return the problem of whether some rule meets a ceiling: every decision has gain 0."""
         problem = self.problem({self.level: (max(ceiling, 0.0) - self.slack,) * 2})
         return dataclasses.replace(problem, gain=np.zeros_like(problem.gain), offset=0.0, divisor=None)
 
     def reached(self, ceiling: float) -> Solution | NoRule:
-        """Return a rule that keeps a ceiling, if there is one."""
+        """Return a rule that meets a ceiling, if there is one."""
         (found,) = Certified(max_visits=VISITS_A_CEILING).solve(self.feasibility(ceiling))
         self.nodes += found.nodes
         return found
@@ -251,7 +253,7 @@ class _Ceiling(_Levelled):
         return min([high, *(self.largest(np.array(one.z)) for one in found if isinstance(one, Solution))])
 
     def smallest(self) -> tuple[float, float] | NoRule:
-        """Return the smallest ceiling that some rule was found to keep, and one that none keeps."""
+        """Return the smallest ceiling for which a rule was found, and one that no rule meets."""
         found = self.reached(1.0)
         if isinstance(found, NoRule):
             return found
@@ -278,11 +280,11 @@ class _Ceiling(_Levelled):
 
 
 def check_safe(setting: Setting) -> None:
-    """Raise where safety has nothing to draw in, or too much."""
+    """Raise if safety cannot tighten the bounds."""
     if not isinstance(setting.options.criterion, PredictiveParity):
         raise InputError(
-            "safety draws in the tolerance of PredictiveParity alone: MinimaxRate has no bound that could be drawn in,"
-            " and a level that is searched for goes with other criteria only with safety=0."
+            "safety can only tighten the tolerance of PredictiveParity: MinimaxRate has no bound to tighten,"
+            " and a criterion with a level can be combined with other criteria only with safety=0."
         )
 
 
@@ -316,7 +318,7 @@ def drawn_in(setting: Setting, tolerance: float, decisions: NDArray[np.bool_]) -
 
 
 def answer_within(setting: Setting, tolerance: float, used: float) -> Rule | NoRule:
-    """Return the best rule for predictive parity within a tolerance drawn in; the model's own where that is met."""
+    """Return the best rule for predictive parity within a tightened tolerance, or the model if it meets it."""
     criterion = dataclasses.replace(setting.options.criterion, tolerance=used)
     inner = Setting.of(setting.rows, dataclasses.replace(setting.options, criterion=criterion, safety=0.0))
     search, z = _Common(inner, tolerance), np.zeros(len(setting.system.contrasts))
@@ -327,7 +329,7 @@ def answer_within(setting: Setting, tolerance: float, used: float) -> Rule | NoR
 
 
 def with_safety(setting: Setting, rule: Rule, asked: float, used: float, thin: list[ThinCell]) -> Rule:
-    """Return a rule that says which tolerance was asked for and which was used."""
+    """Return a rule with the requested tolerance and the one that was used."""
     count = len(setting.reported)
     solution = dataclasses.replace(rule.solution_, asked=((-asked, asked),) * count, used=((-used, used),) * count)
     safety = {"standard_errors": setting.options.safety, "thin_cells": [vars(cell) for cell in thin]}
@@ -340,7 +342,7 @@ def with_safety(setting: Setting, rule: Rule, asked: float, used: float, thin: l
 
 
 def infeasible(setting: Setting, tolerance: float, result: NoRule) -> InfeasibleError:
-    """Return the error for a tolerance that no rule was found for, with one that a rule meets."""
+    """Return the error for a tolerance without a rule, with a tolerance that a rule meets."""
     if not setting.system.moves:
         return InfeasibleError("No rule meets these bounds together: loosen one of them, or give it a tolerance.")
     claim = (
@@ -362,7 +364,7 @@ def infeasible(setting: Setting, tolerance: float, result: NoRule) -> Infeasible
 
 
 def _feasible(setting: Setting, tolerance: float) -> float | None:
-    """Return the gap of some rule within a tolerance, or None where none was found."""
+    """Return the gap of some rule within a tolerance, or None if none was found."""
     evidence = dataclasses.replace(
         setting.evidence, gain=np.zeros_like(setting.evidence.gain), offset=0.0, divisor=None
     )

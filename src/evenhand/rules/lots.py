@@ -1,12 +1,13 @@
-"""Lots that anyone can draw again: a number in [0, 1) for each key, the same in every language.
+"""Reproducible random draws ("lots"): a number in [0, 1) for each key, the same in every language.
 
-A key is a whole number that identifies a person, or a text. The lot is computed with whole numbers below 2^62 alone, so
-that SQL and ONNX can repeat it to the bit: the key is brought below the prime 2^31 - 69, and twice multiplied, shifted
-and cubed modulo that prime, each of which is a permutation. Keys that are counted up, or that
-belong to one group, get lots that look like independent ones; whoever knows a key can compute its lot.
+A key is a whole number or a text that identifies a person. The lot is computed only with whole numbers below 2^62, so
+that SQL and ONNX reproduce it exactly: the key is reduced modulo the prime 2^31 - 69, then twice multiplied, shifted
+and cubed modulo that prime. Each of these steps is a permutation. Consecutive keys, or the keys of one group, get lots
+that behave like independent ones. Anyone who knows a key can compute its lot.
 
-A text that spells a whole number, such as "123", has the lot of that number, so that it does not matter whether a table
-holds numbers or text. "0123" and " 123" are other texts. Any other text stands for the first 60 bits of its MD5.
+A text that spells a whole number, such as "123", has the lot of that number, so it does not matter whether a table
+contains numbers or text. "0123" and " 123" are different texts. Any other text is represented by the first 60 bits of
+its MD5.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def lots(key: Any, n: int) -> FloatArray:
     Parameters
     ----------
     key : array of shape (n,)
-        Whole numbers that are not negative, or texts.
+        Non-negative whole numbers, or texts.
     n : int
-        How many there must be.
+        The expected number of keys.
 
     Examples
     --------
@@ -55,7 +56,7 @@ def lots(key: Any, n: int) -> FloatArray:
 
 
 def draw(numbers: Keys) -> FloatArray:
-    """Return the lots of whole numbers that are not negative."""
+    """Return the lots of non-negative whole numbers."""
     mixed = (numbers % PRIME + HIGH_WORDS * (numbers // PRIME % PRIME)) % PRIME
     for factor, shift in ROUNDS:
         mixed = (factor * mixed + shift) % PRIME
@@ -74,7 +75,7 @@ def keys_of_scores(p_y: FloatArray, p_group: Mapping[AttributeKey, FloatArray], 
 
 
 def key_numbers(key: Any, n: int) -> Keys:
-    """Return the whole number that each key stands for, as :func:`draw` and an ONNX graph take it.
+    """Return the whole number that represents each key, as :func:`draw` and an ONNX graph expect it.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""A mixture as one SQL expression: the chance of each row, its lot, and the decision.
+"""A mixture as one SQL expression: each row's probability, its lot, and the decision.
 
-The lot is the arithmetic of :mod:`evenhand.rules.lots` on 64-bit whole numbers, and the chance adds the weights in
-their order in double precision, so that an engine decides every row as Python does. The lot of a text takes MD5, which
-the SQL standard and SQLite do not have; that of a whole number can be had in every dialect here. A row with a score
-that is no probability, or with a key that is missing or outside 0 to 2^62 - 1, is decided NULL.
+The lot uses the arithmetic of :mod:`evenhand.rules.lots` on 64-bit whole numbers, and the probability adds the weights
+in their order in double precision, so that an engine decides every row as Python does. The lot of a text needs MD5,
+which the SQL standard and SQLite do not have; that of a whole number works in every dialect here. A row with a score
+that is not a probability, or with a key that is missing or outside 0 to 2^62 - 1, is decided NULL.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Output = Literal["decision", "expected_decision", "lot"]
 
 @dataclass(frozen=True)
 class WholeNumbers:
-    """How a dialect computes with 64-bit whole numbers, and what it makes of a text's MD5.
+    """How a dialect computes with 64-bit whole numbers, and how it converts a text's MD5.
 
-    ``whole`` converts a score in parts of 2^-30, which is never negative, and drops the fraction. ``is_whole`` is a
-    condition on a key of numbers besides its range, for engines whose columns may hold anything.
+    ``whole`` converts a non-negative score in parts of 2^-30, and drops the fraction. ``is_whole`` is an additional
+    condition on a numeric key, for engines whose columns may contain any type.
     """
 
     kind: str = "BIGINT"
@@ -47,7 +47,7 @@ class WholeNumbers:
     def divided(self, text: str, by: int) -> str:
         """Return the whole part of a quotient below 2^31.
 
-        What is divided is a multiple, so that a half and FLOOR put right whatever an engine's division rounds.
+        The dividend is an exact multiple, so adding a half and FLOOR correct any rounding of an engine's division.
         """
         if self.quotient is not None:
             return self.quotient(text, by)
@@ -106,7 +106,7 @@ def to_sql(
     given = [name for array in group_columns(first, p_group).values() for name in array.reshape(-1).tolist()]
     columns = [p_y, *(name for name in given if name is not None)]
     low, high = spelling.literal(-EDGE_SLACK), spelling.literal(1.0 + EDGE_SLACK)
-    # Wherever an engine sorts NaN, it is in no range, and neither is NULL.
+    # Engines sort NaN differently, but it is in no range, and neither is NULL.
     sound = [f"{spelling.name(column)} BETWEEN {low} AND {high}" for column in columns]
 
     def edged(column: str) -> str:
@@ -128,7 +128,7 @@ def to_sql(
 
 
 def chance(mixture: Mixture, margins: Sequence[str], spelling: Dialect) -> str:
-    """Return the probability of a positive decision: the sum of the weights of the rules that decide so."""
+    """Return the probability of a positive decision: the sum of the weights of the rules with a positive decision."""
     every = " AND ".join(f"{margin} > 0" for margin in margins)
     zero = spelling.literal(0.0)
     parts = " + ".join(
@@ -139,13 +139,13 @@ def chance(mixture: Mixture, margins: Sequence[str], spelling: Dialect) -> str:
 
 
 def decision(mixture: Mixture, margins: Sequence[str], lot: str, spelling: Dialect) -> str:
-    """Return the label; a lot is computed only where the rules disagree."""
+    """Return the label; a lot is computed only if the rules disagree."""
     negative, positive = (spelling.label(label) for label in mixture.classes)
     return decision_of(margins, mixture, lot, spelling, (positive, negative))
 
 
 def decision_of(margins: Sequence[str], mixture: Mixture, lot: str, spelling: Dialect, labels: tuple[str, str]) -> str:
-    """Return one text or the other: the first where the decision is positive."""
+    """Return one of two texts: the first if the decision is positive."""
     positive, negative = labels
     every = " AND ".join(f"{margin} > 0" for margin in margins)
     some = " OR ".join(f"{margin} > 0" for margin in margins)
@@ -156,7 +156,7 @@ def decision_of(margins: Sequence[str], mixture: Mixture, lot: str, spelling: Di
 
 
 def key_number(name: str, kind: KeyKind, dialect: str) -> tuple[str, str]:
-    """Return the condition under which a column holds a key, and the whole number that the key stands for."""
+    """Return the condition for a valid key, and the whole number that represents the key."""
     check_choice(kind, "key_kind", ("number", "text"))
     numbers = _whole_numbers(dialect)
     if kind == "number":
@@ -166,7 +166,7 @@ def key_number(name: str, kind: KeyKind, dialect: str) -> tuple[str, str]:
         return condition, numbers.cast(name)
     if numbers.md5 is None:
         raise InputError(
-            f"SQL of the dialect {dialect!r} has no MD5, which the lot of a text takes: use whole numbers as keys, or"
+            f"SQL of the dialect {dialect!r} has no MD5, which a text key needs: use whole numbers as keys, or"
             " add a column of them, which evenhand.rules.lots.key_numbers(texts, n) computes."
         )
     digits = f"{name} <> '' AND TRANSLATE({name}, '0123456789', '') = '' AND ({name} = '0' OR {name} NOT LIKE '0%')"
@@ -182,7 +182,7 @@ def lot_of_key(number: str, dialect: str) -> str:
 
 
 def mixed_key(number: str, dialect: str) -> str:
-    """Return a key brought below the prime."""
+    """Return a key reduced modulo the prime."""
     numbers = _whole_numbers(dialect)
     words = f"{HIGH_WORDS} * {numbers.modulo(numbers.divided(number, PRIME), PRIME)}"
     return numbers.modulo(f"({numbers.modulo(number, PRIME)} + {words})", PRIME)
@@ -209,10 +209,10 @@ def _composed(mixed: str, dialect: str) -> str:
 
 
 def steps_of(dialect: str) -> list[Callable[[str], str]]:
-    """Return what is done to a number below the prime, step by step, to make it a lot.
+    """Return the steps that turn a number below the prime into a lot.
 
-    Written into each other they are one expression, in which the number appears nine times; an engine that can name
-    what lies between needs each step once.
+    Nested, they are one expression in which the number appears nine times; an engine that can name intermediate results
+    needs each step once.
     """
     numbers = _whole_numbers(dialect)
 
@@ -223,14 +223,14 @@ def steps_of(dialect: str) -> list[Callable[[str], str]]:
         return numbers.modulo(f"({numbers.modulo(f'({text} * {text})', PRIME)} * {text})", PRIME)
 
     found: list[Callable[[str], str]] = [step for each in ROUNDS for step in (scaled(*each), cubed)]
-    # Whole numbers below 2^31 are exact as double precision, so this is the one rounding of a division.
+    # Whole numbers below 2^31 are exact in double precision, so the division rounds only once.
     return [*found, lambda text: f"{text} / {dialect_of(dialect).literal(PRIME)}"]
 
 
 def _whole_numbers(dialect: str) -> WholeNumbers:
     if dialect not in WHOLE_NUMBERS:
         raise InputError(
-            f"SQL of the dialect {dialect!r} cannot draw lots here: use one of {sorted(WHOLE_NUMBERS)!r}, or"
-            ' output="expected_decision", which is the chance of each row.'
+            f"SQL of the dialect {dialect!r} cannot compute random draws here: use one of {sorted(WHOLE_NUMBERS)!r}, or"
+            ' output="expected_decision", which is the probability of a positive decision.'
         )
     return WHOLE_NUMBERS[dialect]

@@ -1,4 +1,4 @@
-"""Rules that draw lots: the best mixture of rules, and decisions that anyone can check."""
+"""Randomized rules: the best mixture of rules, with decisions that anyone can check."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ _DECISION = "positive iff the lot of the key is below the sum of the weights of 
 
 @dataclass(frozen=True)
 class DrawnReceipt:
-    """Why one row was decided as it was by a mixture.
+    """The terms of one row's decision by a mixture.
 
     Attributes
     ----------
     probability : float
         The base model's P(Y = positive | x).
     margin : float
-        What speaks for a positive decision before fairness: 2 p - 1 without costs.
+        The margin before fairness: 2 p - 1 without costs.
     fair_margins : tuple of float
-        The fair margin by each of the rules; a rule decides positively iff its own is above 0.
+        The fair margin of each rule; a rule's decision is positive iff its margin is above 0.
     weights : tuple of float
         The probabilities of the rules.
     bias_scores : tuple of float
         The paper's s_k(x).
     expected_decision : float
-        The chance of a positive decision: the weights of the rules that decide so.
+        The probability of a positive decision: the sum of the weights of the rules with a positive decision.
     lot : float
-        The number that was drawn; the decision is positive iff it is below the chance.
+        The random draw; the decision is positive iff it is below ``expected_decision``.
     base_decision, decision
         The labels before and after.
     flipped : bool
@@ -75,7 +75,7 @@ class DrawnReceipt:
 
     @property
     def by_lot(self) -> bool:
-        """Whether the lot decided: the rules do not agree on this row."""
+        """Whether the random draw decided, because the rules disagree on this row."""
         return 0.0 < self.expected_decision < 1.0
 
     def __str__(self) -> str:
@@ -89,17 +89,17 @@ class DrawnReceipt:
             side = "below" if self.lot < self.expected_decision else "not below"
             lines.append(f"chance {self.expected_decision:.4f}; the lot {self.lot:.4f} is {side} it")
         else:
-            lines.append("the rules agree, so that no lot decides")
+            lines.append("the rules agree, so the lot has no effect")
         lines.append(f"{verb} {self.decision!r}")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, repr=False)
 class Mixture(Displayed):
-    """Rules with weights: a row is decided positively with the probability that it is by a rule drawn by weight.
+    """Rules with weights: a row's probability of a positive decision is the weight of the rules that decide so.
 
     The lot of a row is computed from a key, such as a customer number: the same key always gives the same decision, and
-    whoever knows the key can check it. Made by ``learn_rule(..., randomize=True)``.
+    anyone who knows the key can check it. ``learn_rule(..., randomize=True)`` returns a mixture.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Mixture(Displayed):
     weights : tuple of float
         Their probabilities, which add up to 1.
     solution : Solution or None, default=None
-        What the search reported, of the mixture; read it as ``mixture.solution_``. Its ``z`` is empty.
+        The search's result for the mixture, available as ``mixture.solution_``. Its ``z`` is empty.
 
     Examples
     --------
@@ -128,11 +128,11 @@ class Mixture(Displayed):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple) or not self.rules or not all(isinstance(r, Rule) for r in self.rules):
-            raise InputError(f"A mixture needs a tuple of one rule or more; got {shown(self.rules)}.")
+            raise InputError(f"rules must be a tuple of one or more rules; got {shown(self.rules)}.")
         if not isinstance(self.weights, tuple) or not all(is_number(weight) for weight in self.weights):
-            raise InputError(f"A mixture needs a tuple of numbers as its weights; got {shown(self.weights)}.")
+            raise InputError(f"weights must be a tuple of numbers; got {shown(self.weights)}.")
         if not isinstance(self.solution, Solution | None):
-            raise InputError(f"The solution of a mixture is a Solution or None; got {shown(self.solution)}.")
+            raise InputError(f"solution must be a Solution or None; got {shown(self.solution)}.")
         if any(_frame(rule) != _frame(self.rules[0]) for rule in self.rules):
             raise InputError(
                 "The rules of a mixture must have the same groups, events, priors, contrasts, costs and labels."
@@ -141,7 +141,7 @@ class Mixture(Displayed):
         weights = np.array(self.weights, dtype=float)
         if len(weights) != len(self.rules) or not (weights > 0.0).all() or abs(weights.sum() - 1.0) > 1e-9:
             raise InputError(
-                f"A mixture needs a weight above 0 for each rule, and 1 in all; got {list(self.weights)!r}."
+                f"weights must be above 0 and sum to 1, with one for each rule; got {list(self.weights)!r}."
             )
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class Mixture(Displayed):
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """The columns of strata that decisions are made within: none, for a mixture."""
+        """The strata columns that decisions need: none for a mixture."""
         return self.rules[0].strata
 
     @property
@@ -188,22 +188,22 @@ class Mixture(Displayed):
 
     @property
     def criterion(self) -> Criterion | None:
-        """What the mixture was made for."""
+        """The criterion of the mixture."""
         return self.rules[0].criterion
 
     @property
     def tolerance(self) -> float | None:
-        """And how strictly."""
+        """The tolerance of the mixture."""
         return self.rules[0].tolerance
 
     @property
     def learned_from(self) -> Mapping[str, Any]:
-        """Where it comes from, as plain data."""
+        """How it was learnt, as plain data."""
         return self.rules[0].learned_from
 
     @property
     def solution_(self) -> Solution:
-        """What the search reported: utility, values, upper_bound, gap, status."""
+        """The search's result: utility, values, upper_bound, gap, status."""
         if self.solution is None:
             raise AttributeError("This mixture was not learnt by a search, so it has no solution_.")
         return self.solution
@@ -219,17 +219,17 @@ class Mixture(Displayed):
         return self._chance(np.array([rule.decision_function(p_y, p_group) for rule in self.rules]))
 
     def _chance(self, margins: FloatArray) -> FloatArray:
-        """Return the chance of each row, given the margins by each rule: the weights are added in their order."""
+        """Return each row's probability, given the margins of each rule; the weights are added in their order."""
         decided = margins > 0.0
         probability: FloatArray = np.zeros(margins.shape[1])
         for weight, positive in zip(self.weights, decided, strict=True):
             probability += np.where(positive, weight, 0.0)
-        # Weights may add up to a little less than 1.
+        # Weights may sum to slightly less than 1.
         probability[decided.all(axis=0)] = 1.0
         return probability
 
     def lots(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None) -> FloatArray:
-        """Return each row's lot, a number in [0, 1): the decision is positive iff it is below the chance.
+        """Return each row's lot, a number in [0, 1): the decision is positive iff it is below the probability.
 
         Parameters
         ----------
@@ -250,8 +250,8 @@ class Mixture(Displayed):
         p_y, p_group
             As in :meth:`evenhand.Rule.decide`.
         key : array of shape (n,), default=None
-            Whole numbers or texts that identify the rows; see :mod:`evenhand.rules.lots`. ``None`` draws by the scores
-            themselves: rows with equal scores are then decided alike, and a new score is a new lot.
+            Whole numbers or texts that identify the rows; see :mod:`evenhand.rules.lots`. With ``None`` the draw
+            depends on the scores: rows with equal scores get the same decision, and a new score is a new draw.
         """
         positive = self.lots(p_y, p_group, key=key) < self.expected_decision(p_y, p_group)
         return class_array(self.classes)[positive.astype(np.intp)]
@@ -263,7 +263,7 @@ class Mixture(Displayed):
     def explain(
         self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None
     ) -> list[DrawnReceipt]:
-        """Return a receipt for each row: what each rule says, the chance, and the lot. Parameters as in decide."""
+        """Return a receipt for each row: each rule's margin, the probability, and the lot. Parameters as in decide."""
         drawn = self.lots(p_y, p_group, key=key)
         margins = np.array([rule.decision_function(p_y, p_group) for rule in self.rules])
         expected, bias = self._chance(margins), self.bias_scores(p_y, p_group)
@@ -305,10 +305,10 @@ class Mixture(Displayed):
         key : str or None, default=None
             The column of keys. None draws by the scores.
         key_kind : {"number", "text"}, default="number"
-            What that column holds. The lot of a text takes MD5, which "ansi" and "sqlite" do not have.
+            The type of that column. The lot of a text needs MD5, which "ansi" and "sqlite" do not have.
         output : {"decision", "expected_decision", "lot"}, default="decision"
-            The label, the chance of a positive decision, or the lot. Each is NULL where a column holds no probability;
-            so are the first and the last where the key is missing, or is a number outside 0 to 2^62 - 1.
+            The label, the probability of a positive decision, or the lot. Each is NULL if a score is not a probability;
+            the label and the lot also if the key is missing, or is a number outside 0 to 2^62 - 1.
 
         Examples
         --------
@@ -325,7 +325,7 @@ class Mixture(Displayed):
         )
 
     def noting(self, **notes: Any) -> Mixture:
-        """Return the mixture with more said about where it comes from, in ``learned_from``."""
+        """Return the mixture with more entries in ``learned_from``."""
         return dataclasses.replace(self, rules=tuple(rule.noting(**notes) for rule in self.rules))
 
     def to_json(self) -> str:
@@ -345,7 +345,7 @@ class Mixture(Displayed):
         """Return the mixture that a JSON text describes, or raise :class:`evenhand.RuleFormatError`."""
         data = rule_json.load(text)
         if data.get("format") != FORMAT or data.keys() != _FIELDS or data["version"] != VERSION:
-            raise RuleFormatError(f'This JSON is not an evenhand mixture: it has not "format": "{FORMAT}", version 1.')
+            raise RuleFormatError(f'This JSON is not an evenhand mixture: "format": "{FORMAT}", version 1, is missing.')
         if not isinstance(data["rules"], list) or not isinstance(data["weights"], list):
             raise RuleFormatError("A mixture needs a list of rules and one of weights.")
         rules = tuple(Rule.from_json(json.dumps(entry)) for entry in data["rules"])
@@ -371,7 +371,7 @@ def read_rule(text: str) -> Rule | Mixture:
 
 
 def _frame(rule: Rule) -> tuple[Any, ...]:
-    """Return all of a rule but its z: what the rules of a mixture share."""
+    """Return all of a rule except its z: the part that the rules of a mixture share."""
     contrasts = [term.coefficients for term in rule.terms]
     return dict(rule.groups), rule.classes, rule.events, rule.priors, contrasts, rule.costs
 
@@ -384,27 +384,31 @@ def check_any_rule(rule: Any, name: str = "rule") -> Rule | Mixture:
 
 
 def check_lots(search: Any, confidence: Any, criterion: Criterion) -> None:
-    """Raise where something was asked for that does not go with ``randomize=True``."""
+    """Raise if an option cannot be combined with ``randomize=True``."""
     if confidence is not None or search != "certified":
-        raise InputError("randomize=True finds the best mixture of rules: leave search and confidence as they are.")
+        raise InputError(
+            "randomize=True has its own search for the best mixture: leave search and confidence at their defaults."
+        )
     check_unstratified(criterion.strata, "randomize=True", "learn a rule without lots")
 
 
 def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
-    """Return the best mixture of rules that meets a tolerance in the mean; raise InfeasibleError where none does.
+    """Return the best mixture of rules that meets a tolerance on average; raise InfeasibleError if there is none.
 
-    With ``safety`` a model that meets the bounds is left alone; where no mixture meets them when they are drawn in, the
-    mixture is one that meets them as they were asked for, and a warning says so.
+    With ``safety``, a model that already meets the bounds is left unchanged. If no mixture meets the tightened bounds,
+    the best mixture within the requested bounds is returned, with a warning.
     """
     tolerance = check_tolerance(tolerance)
     if options.target.is_ratio:
         raise InputError(
             f"randomize=True maximises accuracy, balanced accuracy or minus the mean cost, not {options.objective!r}:"
-            " choose one of these, or leave randomize=False."
+            " use one of these, or randomize=False."
         )
     setting = Setting.of(rows, options)
     if setting.system.levels:
-        raise InputError("randomize=True mixes rules under linear bounds: PredictiveParity and MinimaxRate are not.")
+        raise InputError(
+            "randomize=True needs linear bounds, unlike those of PredictiveParity and MinimaxRate: use randomize=False."
+        )
     if options.safety == 0.0:
         return _mixed(setting, tolerance)
     if {"precision", "npv"} & options.criterion.kinds:
@@ -427,16 +431,16 @@ def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
 
 
 def _mixed(setting: Setting, tolerance: float) -> Mixture:
-    """Return the best mixture within the bounds as the setting has them.
+    """Return the best mixture within the bounds of the setting.
 
-    Where groups are known, a rule is a threshold for each group, and any thresholds may be mixed: the rules then have
-    a free threshold, which their criterion does not speak of.
+    If groups are known, a rule is a threshold for each group, and any thresholds may be mixed: the rules then have a
+    free threshold that their criterion does not mention.
     """
     family = _with_free_threshold(setting) if _knows_groups(setting) else setting
     problem = family.problem([tolerance])
     found = mix(problem)
     if isinstance(found, NoRule):
-        claim = "No mixture of rules meets" if found.proven else "No mixture of rules was found that meets"
+        claim = "No mixture of rules meets" if found.proven else "The search found no mixture of rules that meets"
         raise InfeasibleError(f"{claim} these bounds: loosen one of them.")
     rules = (family.rule_at(z, tolerance) for z in found.z)
     n = len(setting.system.constraints)
@@ -457,7 +461,7 @@ def _mixed(setting: Setting, tolerance: float) -> Mixture:
 
 
 def _knows_groups(setting: Setting) -> bool:
-    """Tell whether every row's groups are certain, and the criterion leaves the threshold where it is."""
+    """Return whether every row's groups are certain, and the criterion does not free the threshold."""
     marginals = [_marginal(setting.rows.p_group[name]) for name in setting.system.attributes]
     certain = all((array.max(axis=1, initial=0.0) > 1.0 - KNOWN_SLACK).all() for array in marginals)
     return bool(marginals) and certain and Event() not in setting.system.events

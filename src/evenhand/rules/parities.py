@@ -20,7 +20,7 @@ from evenhand.rules.rate_bounds import MaximumRate, MinimumRate
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison(Criterion):
-    """Groups are compared with each other: over all rows, or within each stratum of a column."""
+    """The base of criteria that compare groups with each other, over all rows or within each stratum of a column."""
 
     within: str | None = None
     thin: int | None = None
@@ -34,16 +34,16 @@ class _Comparison(Criterion):
                 f"thin must be a whole number of rows, {FEWEST_ROWS} or more, or None; got {shown(self.thin)}."
             )
         if self.thin is not None and self.within is None:
-            raise InputError("thin is for strata with few rows: name their column, with within='occupation'.")
+            raise InputError("thin applies to strata: name their column, as in within='occupation'.")
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """The column within whose strata groups are compared."""
+        """The column that defines the strata."""
         return () if self.within is None else (self.within,)
 
     @property
     def unstratified(self) -> Criterion:
-        """The same over all rows, whatever their strata."""
+        """The same criterion over all rows, without strata."""
         return self if self.within is None else dataclasses.replace(self, within=None, thin=None)
 
     def stratified(self, groups: Groups) -> tuple[Stratified, ...]:
@@ -65,7 +65,7 @@ class _Comparison(Criterion):
             key = self._inside(attribute)
             if key not in groups:
                 raise InputError(
-                    f"The criterion compares groups within {self.within!r}, and each row's stratum is not known:"
+                    f"The criterion compares groups within {self.within!r}, but each row's stratum is not known:"
                     f" pass strata, such as strata={{{self.within!r}: column}}."
                 )
             strata: dict[Hashable, list[Hashable]] = {}
@@ -78,7 +78,7 @@ class _Comparison(Criterion):
 
 @dataclass(frozen=True, kw_only=True)
 class _Parity(_Comparison):
-    """The rates of every two groups differ by at most the tolerance, within each of the labels."""
+    """The rates of any two groups differ by at most the tolerance, within each of the labels."""
 
     labels: ClassVar[tuple[int | None, ...]] = ()
     kind: ClassVar[Kind] = "selection"
@@ -108,18 +108,18 @@ class DemographicParity(_Parity):
     Parameters
     ----------
     attribute : str, Intersection or None, default=None
-        The attribute; ``None`` means each attribute that the data has.
+        The attribute; ``None`` means each attribute in the data.
     tolerance : float or None, default=None
-        The largest allowed difference; ``None`` takes the one given to the fit.
+        The largest allowed difference; ``None`` uses the tolerance of the fit.
     within : str or None, default=None
-        A column of strata, such as ``"occupation"``: groups are compared inside each stratum, and not between strata
-        (conditional demographic parity). A row's stratum must be known when it is decided. Where the column comes from:
-        ``strata=`` in :func:`evenhand.learn_rule`, :func:`evenhand.frontier`, :func:`evenhand.audit` and the methods of
+        A column of strata, such as ``"occupation"``: groups are compared inside each stratum, but not between strata
+        (conditional demographic parity). A row's stratum must be known when it is decided. Pass the column as
+        ``strata=`` to :func:`evenhand.learn_rule`, :func:`evenhand.frontier`, :func:`evenhand.audit` and the methods of
         a rule; in :class:`evenhand.FairClassifier` it is the column of X with this name.
     thin : int or None, default=None
-        A stratum in which fewer rows than this are in a cell that is compared (a group, or a group and a label) is left
-        to the model's own decisions, with a warning that names it. So are rows whose stratum is unknown, or was not
-        there when the rule was learnt. ``None`` raises where a cell has fewer than two rows, and at a new stratum.
+        A stratum in which a compared cell (a group, or a group and a label) has fewer rows than this is left to the
+        model's own decisions, with a warning that names it. So are rows whose stratum is unknown or did not occur when
+        the rule was learnt. With ``None``, a cell with fewer than two rows and a new stratum are errors.
 
     Examples
     --------
@@ -136,7 +136,15 @@ class DemographicParity(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualOpportunity(_Parity):
-    """Equal true positive rates between groups (the paper's EOp, Eq. eop_def). See DemographicParity."""
+    """Equal true positive rates between groups (the paper's EOp, Eq. eop_def). See DemographicParity.
+
+    Examples
+    --------
+    >>> from evenhand import EqualOpportunity
+    >>> for bound in EqualOpportunity().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    rate(sex=F, Y=1) - rate(sex=M, Y=1)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (1,)
     needs_joint: ClassVar[bool] = True
@@ -144,7 +152,15 @@ class EqualOpportunity(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictiveEquality(_Parity):
-    """Equal false positive rates between groups. See DemographicParity for the parameters."""
+    """Equal false positive rates between groups. See DemographicParity for the parameters.
+
+    Examples
+    --------
+    >>> from evenhand import PredictiveEquality
+    >>> for bound in PredictiveEquality().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    rate(sex=F, Y=0) - rate(sex=M, Y=0)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (0,)
     needs_joint: ClassVar[bool] = True
@@ -152,7 +168,16 @@ class PredictiveEquality(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualizedOdds(_Parity):
-    """Equal true and false positive rates between groups (the paper's EO, Eq. eo_def). See DemographicParity."""
+    """Equal true and false positive rates between groups (the paper's EO, Eq. eo_def). See DemographicParity.
+
+    Examples
+    --------
+    >>> from evenhand import EqualizedOdds
+    >>> for bound in EqualizedOdds().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    rate(sex=F, Y=0) - rate(sex=M, Y=0)
+    rate(sex=F, Y=1) - rate(sex=M, Y=1)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (0, 1)
     needs_joint: ClassVar[bool] = True
@@ -160,7 +185,15 @@ class EqualizedOdds(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyParity(_Parity):
-    """The share of right decisions of every two groups differ by at most the tolerance. See DemographicParity."""
+    """The accuracies of any two groups differ by at most the tolerance. See DemographicParity.
+
+    Examples
+    --------
+    >>> from evenhand import AccuracyParity
+    >>> for bound in AccuracyParity().constraints({"sex": ("F", "M")}):
+    ...     print(bound.name)
+    accuracy(sex=F) - accuracy(sex=M)
+    """
 
     labels: ClassVar[tuple[int | None, ...]] = (None,)
     kind: ClassVar[Kind] = "accuracy"
@@ -169,12 +202,12 @@ class AccuracyParity(_Parity):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictiveParity(_Parity):
-    """The precisions of every two groups differ by at most the tolerance.
+    """The precisions of any two groups differ by at most the tolerance.
 
-    A difference of precisions is not linear in the decisions. For a common level it is: every precision is at least the
-    level and at most the level plus the tolerance. A fit searches over the level, and what it proves holds for all
-    levels; see :mod:`evenhand.rules.levels`. A group in which nobody is selected has no precision, and meets it. See
-    DemographicParity for the parameters.
+    A difference of precisions is not linear in the decisions, but it is for a fixed common level: every precision is at
+    least the level and at most the level plus the tolerance. A fit searches over the level, and its proof holds for all
+    levels; see :mod:`evenhand.rules.levels`. A group in which nobody is selected has no precision and meets the bounds.
+    See DemographicParity for the parameters.
 
     Examples
     --------
@@ -220,8 +253,14 @@ class SelectionRatio(_Comparison):
     ratio : float
         Between 0 and 1.
     attribute, tolerance, within, thin
-        As in DemographicParity; here the tolerance is how much ``rate_a - ratio * rate_b`` may fall below
-        zero, and is 0 unless given.
+        As in DemographicParity; here the tolerance is how much ``rate_a - ratio * rate_b`` may fall below zero. Its
+        default is 0.
+
+    Examples
+    --------
+    >>> from evenhand import SelectionRatio
+    >>> print(SelectionRatio(0.8).constraints({"sex": ("F", "M")})[0])
+    0 <= rate(sex=F) - 0.8 rate(sex=M)
     """
 
     ratio: float

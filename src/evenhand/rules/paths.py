@@ -1,15 +1,16 @@
 """Paths of rules: for each constraint, rules whose value on the learning rows runs from low to high.
 
-Rows that learn and rows that certify disagree by about one and a half standard errors, so a rule that is centred on
-the first is not centred on the second. A path reaches far enough to both sides that one of its rules is.
+Learning rows and certifying rows disagree by about 1.5 standard errors, so a rule that is centred on the former is not
+centred on the latter. A path extends far enough in both directions that one of its rules is.
 
 A point of the paths is a target, one value for each constraint. Its rule minimises
 
     mean_i softplus(margin_i - z . contrasts_i) + z . target
 
-with a softplus of a small width. This is convex in z, and where its gradient is zero the model expects the (smoothed)
-decisions to have the target's values; what the learning rows count beyond that in the middle of the paths is
-subtracted from the target first. So a rule depends on its target and on the learning rows alone.
+with a softplus of a small width. This is convex in z. Where its gradient is zero, the expected values of the (smoothed)
+decisions under the model are the target. The difference between the counts of the learning rows and these
+expectations, in the middle of the paths, is subtracted from the target first. So a rule depends only on its target and
+on the learning rows.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from evenhand.rules.setting import Setting
 from evenhand.search import NoRule, Solution
 
 MOST_ROWS = 5_000
-# All in standard errors of a constraint's value: how far a path reaches beyond the disagreement of one standard error,
-# how far its rules are apart, and how close to a bound the best rule counts as being on it.
+# All in standard errors of a constraint's value: how far a path extends beyond a disagreement of one standard error,
+# the distance between its rules, and the distance from a bound within which the best rule counts as being at it.
 REACH, SPACING, ON_BOUND = 3.0, 1.0 / 3.0, 0.25
 FEWEST_POINTS, MOST_POINTS = 25, 121
 # The width of the softplus, in standard deviations of the margins.
 SMOOTHING = 0.05
-# Newton's method ends when every value is within this of its target.
+# Newton's method stops when every value is within this distance of its target.
 PRECISION, STEPS = 1e-4, 20
 
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """The paths of some constraints with two bounds each, from the rows that learn.
+    """The paths of some constraints with two bounds each, from the learning rows.
 
     Attributes
     ----------
     setting : Setting
-        The rows that learn.
+        The learning rows.
     centre, half : arrays of shape (constraints,)
         The middle of each band, and half of its width.
     errors : array of shape (constraints,)
@@ -50,8 +51,8 @@ class Paths:
     disagreement : array of shape (constraints,)
         The standard error of the difference between its values on the certifying and on the learning rows.
     best : array of shape (constraints,)
-        The values of the best rule on the learning rows, relative to the centre; infinite where it is on a bound, and
-        farther out would be better still.
+        The values of the best rule on the learning rows, relative to the centre; infinite if it is at a bound and an
+        even more distant value would be better.
     """
 
     setting: Setting
@@ -68,11 +69,11 @@ class Paths:
         Parameters
         ----------
         setting : Setting
-            The rows that learn.
+            The learning rows.
         tolerance : float
             The largest allowed difference of rates.
         found : Solution or NoRule
-            The best rule for it, as a search found it.
+            The search's result for this tolerance.
         certifying : array of shape (events,)
             The number of certifying rows in each event.
         """
@@ -97,12 +98,12 @@ class Paths:
         return self.centre[:, None] + reach[:, None] * np.linspace(-1.0, 1.0, 2 * half + 1)
 
     def spacing(self, constraint: int) -> float:
-        """Return how far a path's rules are apart, in standard errors."""
+        """Return the distance between a path's rules, in standard errors."""
         first, second = self.points[constraint, :2]
         return float((second - first) / self.errors[constraint])
 
     def line(self, constraint: int, target: FloatArray) -> list[FloatArray]:
-        """Return z for each point of a path, the other constraints' targets as given."""
+        """Return z for each point of a path, with the other constraints' targets as given."""
         targets = np.tile(target, (self.points.shape[1], 1))
         targets[:, constraint] = self.points[constraint]
         return [self.rule_at(one) for one in targets]
@@ -115,7 +116,7 @@ class Paths:
 
     @cached_property
     def _middle(self) -> tuple[FloatArray, FloatArray]:
-        """The rule in the middle of all paths, and how far its counted values are above the expected ones."""
+        """The rule in the middle of all paths, and the excess of its counted values over the expected ones."""
         z, bias = np.zeros(len(self.centre)), np.zeros(len(self.centre))
         for _ in range(3):
             z = self._fit(self.centre - bias, z)
@@ -137,13 +138,13 @@ class Paths:
         return levels
 
     def _chosen(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the smoothed decisions of a rule, and the values that the model expects of them."""
+        """Return the smoothed decisions of a rule, and their expected values under the model."""
         contrasts = self._rows[1]
         chosen: FloatArray = special.expit(self._levels(z))
         return chosen, np.einsum("i,ij->j", chosen, contrasts) / len(contrasts)
 
     def _fit(self, target: FloatArray, z: FloatArray) -> FloatArray:
-        """Minimise the objective by Newton's method; a target that no rule reaches gives a rule on the way to it."""
+        """Minimise the objective with Newton's method; for an unreachable target, return a rule in its direction."""
         chosen, values = self._chosen(z)
         for _ in range(STEPS):
             missed = float(np.abs(target - values).max())
@@ -159,7 +160,7 @@ class Paths:
         return z
 
     def _curvature(self, chosen: FloatArray) -> FloatArray:
-        """Return the objective's second derivative, and a little more, so that it can be inverted."""
+        """Return the objective's second derivative, regularised so that it is invertible."""
         contrasts, width = self._rows[1:]
         ridge = 1e-6 * float(np.mean(contrasts**2)) / width + 1e-12
         inner = np.einsum("ij,ik->jk", (chosen * (1.0 - chosen))[:, None] * contrasts, contrasts)
@@ -167,7 +168,7 @@ class Paths:
         return curvature
 
     def _shortened(self, step: FloatArray) -> FloatArray:
-        """Return a step that turns no row's level by more than a few times the largest margin."""
+        """Return a step that changes no row's value by more than a few times the largest margin."""
         margins, contrasts, _ = self._rows
         turned = float(np.abs(np.einsum("ij,j->i", contrasts, step)).max())
         most = 4.0 * (1.0 + float(np.abs(margins).max()))

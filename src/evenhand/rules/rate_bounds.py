@@ -1,4 +1,4 @@
-"""Criteria that bound rates themselves: floors, ceilings, budgets, and bounds of one's own."""
+"""Criteria that bound the rates themselves: floors, ceilings, budgets, and user-defined bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _RateBound(Criterion):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.rate, str) or self.rate not in RATES:
-            raise InputError(f"{type(self).__name__} knows the rates {list(RATES)!r}; got rate={shown(self.rate)}.")
+            raise InputError(f"{type(self).__name__} supports the rates {list(RATES)!r}; got rate={shown(self.rate)}.")
         if not (is_number(self.level) and 0.0 <= self.level <= 1.0):
             raise InputError(f"{type(self).__name__} needs a {self.side} in [0, 1]; got {shown(self.level)}.")
 
@@ -72,13 +72,12 @@ class MinimumRate(_RateBound):
     ----------
     rate : str
         "selection" (or "selection_rate"), "tpr", "fpr", "tnr", "fnr", "precision", "fdr" (false discovery rate), "npv"
-        (negative predictive value), "for" (false omission rate), "accuracy" or "error". The precision of a group in
-        which nobody is selected is not bounded, and so for "fdr"; "npv" and "for" where everybody is.
+        (negative predictive value), "for" (false omission rate), "accuracy" or "error". "precision" and "fdr" are not
+        bounded in a group in which nobody is selected, "npv" and "for" not in one in which everybody is.
     floor : float
         Between 0 and 1.
     attribute, tolerance
-        As in DemographicParity; here the tolerance is how far below the floor a rate may be, and is 0
-        unless given.
+        As in DemographicParity; here the tolerance is how far below the floor a rate may be. Its default is 0.
 
     Examples
     --------
@@ -107,8 +106,15 @@ class MaximumRate(_RateBound):
     ceiling : float
         Between 0 and 1.
     attribute, tolerance
-        As in DemographicParity; here the tolerance is how far above the ceiling a rate may be, and is 0
-        unless given.
+        As in DemographicParity; here the tolerance is how far above the ceiling a rate may be. Its default is 0.
+
+    Examples
+    --------
+    >>> from evenhand import MaximumRate
+    >>> for bound in MaximumRate("fpr", 0.1).constraints({"sex": ("F", "M")}):
+    ...     print(bound)
+    rate(sex=F, Y=0) <= 0.1
+    rate(sex=M, Y=0) <= 0.1
     """
 
     side: ClassVar[Literal["floor", "ceiling"]] = "ceiling"
@@ -116,26 +122,26 @@ class MaximumRate(_RateBound):
     ceiling: float
 
 
-# A rate that is good, and the name of what it leaves of 1.
+# Rates that should be large, and the names of their complements.
 _OPPOSITES = {"tpr": "fnr", "tnr": "fpr", "precision": "fdr", "npv": "for", "accuracy": "error"}
 
 
 @dataclass(frozen=True)
 class MinimaxRate(Criterion):
-    """The largest rate of any group is as small as a rule can make it; among such rules the best one is taken.
+    """The largest rate of any group is as small as possible; among such rules, the best one is chosen.
 
-    A fit searches for the smallest ceiling that some rule meets, and then for the best rule under it. The rule's own
-    criterion is :class:`MaximumRate` with that ceiling, and ``rule.learned_from["minimax"]`` says what was proven.
+    A fit finds the smallest ceiling that a rule meets, and then the best rule under it. The fitted rule's criterion is
+    :class:`MaximumRate` with that ceiling, and ``rule.learned_from["minimax"]`` contains what was proven.
 
     Parameters
     ----------
     rate : str
-        "error", "fpr", "fnr", "fdr", "for" or "selection". For the largest of the smallest rates take what it leaves of
-        1: "fnr" for "tpr", "fdr" for "precision".
+        "error", "fpr", "fnr", "fdr", "for" or "selection". To make the smallest of some rates large, use the
+        complement: "fnr" for "tpr", "fdr" for "precision".
     attribute : str, Intersection or None, default=None
-        ``None`` takes the groups of all attributes together.
+        ``None`` uses the groups of all attributes together.
     tolerance : float or None, default=None
-        How far above the smallest ceiling the rates may be; 0 unless given.
+        How far above the smallest ceiling the rates may be; the default is 0.
 
     Examples
     --------
@@ -154,12 +160,12 @@ class MinimaxRate(Criterion):
         super().__post_init__()
         if isinstance(self.rate, str) and self.rate in _OPPOSITES:
             raise InputError(
-                f"MinimaxRate makes the largest rate small, and {self.rate} is to be large: write"
+                f"MinimaxRate minimises the largest rate, but {self.rate} should be large: use"
                 f" MinimaxRate({_OPPOSITES[self.rate]!r})."
             )
         if not isinstance(self.rate, str) or self.rate not in RATES:
             known = [name for name in RATES if name not in _OPPOSITES]
-            raise InputError(f"MinimaxRate knows the rates {known!r}; got rate={shown(self.rate)}.")
+            raise InputError(f"MinimaxRate supports the rates {known!r}; got rate={shown(self.rate)}.")
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -172,14 +178,14 @@ class MinimaxRate(Criterion):
         return MaximumRate(self.rate, 1.0).needs_joint
 
     def constraints(self, groups: Groups) -> tuple[Constraint, ...]:
-        """Raise: what the smallest ceiling is, only a fit finds."""
+        """Raise, because the smallest ceiling is only known after a fit."""
         raise InputError(
-            f"MinimaxRate({self.rate!r}) asks for the least that a rule can reach, which decisions do not show: name a"
-            f" ceiling, as in MaximumRate({self.rate!r}, 0.2). The criterion of a fitted rule has the one it reached."
+            f"MinimaxRate({self.rate!r}) asks for the smallest rate that a rule can reach, which decisions do not"
+            f" show: name a ceiling, as in MaximumRate({self.rate!r}, 0.2). A fitted rule's criterion has one."
         )
 
     def reported(self, groups: Groups) -> tuple[Constraint, ...]:
-        """Return each group's rate, without a ceiling to speak of."""
+        """Return each group's rate, without a finite ceiling."""
         return MaximumRate(self.rate, 1.0, attribute=self.attribute).constraints(groups)
 
     def levels(self, groups: Groups) -> tuple[Level, ...]:
@@ -196,10 +202,10 @@ class MinimaxRate(Criterion):
 
 @dataclass(frozen=True)
 class SelectionBudget(Criterion):
-    """The share of positive decisions is between ``lower`` and ``upper``: of everyone, or of each group.
+    """The share of positive decisions is between ``lower`` and ``upper``, among everyone or in each group.
 
-    Without bounds it constrains nothing, and frees the rule's threshold: ``criterion & SelectionBudget()`` decides by
-    ``margin - z.g > c`` with the best c, which is not 0 where p(Y|x) is off.
+    Without bounds it constrains nothing but frees the rule's threshold: ``criterion & SelectionBudget()`` decides by
+    ``margin - z.g > c`` with the best c, which is not 0 if p(Y|x) is miscalibrated.
 
     Parameters
     ----------
@@ -208,7 +214,13 @@ class SelectionBudget(Criterion):
     attribute : str, Intersection or None, default=None
         ``None`` bounds the share among everyone; an attribute bounds it in each of its groups.
     tolerance : float or None, default=None
-        How far outside the bounds the share may be; 0 unless given.
+        How far outside the bounds the share may be; the default is 0.
+
+    Examples
+    --------
+    >>> from evenhand import SelectionBudget
+    >>> print(SelectionBudget(upper=0.2).constraints({})[0])
+    rate(everyone) <= 0.2
     """
 
     lower: float = 0.0
@@ -239,18 +251,18 @@ class SelectionBudget(Criterion):
 
 @dataclass(frozen=True)
 class LinearConstraint(Criterion):
-    """Your own bound: ``lower <= sum of coefficient * rate <= upper``.
+    """A user-defined bound: ``lower <= sum of coefficient * rate <= upper``.
 
     Parameters
     ----------
     terms : dict of Event to float, or tuple of (Event, float)
-        What is added up. A precision or negative predictive value must be the only term, with one bound.
+        The terms of the sum. A precision or negative predictive value must be the only term, with one bound.
     lower, upper : float, default=-inf, inf
         The bounds.
     name : str or None, default=None
-        What it is called; None writes the terms out.
+        The displayed name; None writes out the terms.
     tolerance : float or None, default=None
-        How far outside the bounds the sum may be; 0 unless given.
+        How far outside the bounds the sum may be; the default is 0.
 
     Examples
     --------
@@ -275,7 +287,7 @@ class LinearConstraint(Criterion):
                 f" {shown(self.terms)}."
             )
         if not isinstance(self.name, str | None):
-            raise InputError(f"The name of a LinearConstraint is a text or None; got {shown(self.name)}.")
+            raise InputError(f"name must be a text or None; got {shown(self.name)}.")
         if not (is_number(self.lower) and is_number(self.upper) and self.lower <= self.upper):
             raise InputError(
                 f"LinearConstraint needs numbers lower <= upper; got {shown(self.lower)}, {shown(self.upper)}."
@@ -295,7 +307,7 @@ class LinearConstraint(Criterion):
 
     @property
     def intersections(self) -> tuple[Intersection, ...]:
-        """The crossed attributes that the terms speak of."""
+        """The crossed attributes in the terms."""
         found = [event.attribute for event, _ in self.terms if isinstance(event.attribute, Intersection)]
         return tuple(dict.fromkeys(found))
 
@@ -304,7 +316,7 @@ class LinearConstraint(Criterion):
         check_groups(groups)
         for event, _ in self.terms:
             if event.attribute is not None and event.group not in groups.get(event.attribute, ()):
-                raise InputError(f"LinearConstraint speaks of {event}; the data has {dict(groups)!r}.")
+                raise InputError(f"LinearConstraint names {event}; the data has {dict(groups)!r}.")
         return (self._constraint(),)
 
     def _constraint(self) -> Constraint:

@@ -1,4 +1,4 @@
-"""A receipt: why one row was decided as it was, in numbers and in words."""
+"""A receipt: the explanation of one row's decision, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class Contrast:
-    """A term that compares two groups: their names, and among the rows of which label; None is everyone."""
+    """A term that compares two groups: their names, and the label of the rows; None is everyone."""
 
     first: str
     second: str
@@ -26,7 +26,7 @@ class Contrast:
 
     @classmethod
     def of(cls, coefficients: Sequence[float], events: Sequence[Event]) -> Contrast | None:
-        """Return the comparison that a term makes; None where it is not the difference of two groups' rates."""
+        """Return the groups that a term compares; None if it is not the difference of two groups' rates."""
         used = [(event, c) for event, c in zip(events, coefficients, strict=True) if c != 0.0]
         if len(used) != 2 or used[0][1] != -used[1][1]:
             return None
@@ -40,18 +40,18 @@ class Contrast:
 
 @dataclass(frozen=True, repr=False)
 class Receipt(Displayed):
-    """Why one row was decided as it was.
+    """The explanation of one row's decision.
 
     Attributes
     ----------
     probability : float
         The base model's P(Y = positive | x).
     margin : float
-        What speaks for a positive decision before fairness: 2 p - 1 without costs.
+        The margin before fairness: 2 p - 1 without costs.
     terms : dict
-        What each constraint adds to the margin: -z_k g_k(x); within strata, those of the row's own.
+        What each constraint adds to the margin: -z_k g_k(x); with strata, only those of the row's own stratum.
     fair_margin : float
-        Their sum; the decision is positive iff it is above 0.
+        The margin plus all terms; the decision is positive iff it is above 0.
     bias_scores : tuple of float
         The paper's s_k(x).
     base_decision, decision
@@ -59,12 +59,12 @@ class Receipt(Displayed):
     flipped : bool
         Whether they differ.
     distance : float
-        How far the row is from the boundary, in probability: by how much p would have to change for the other
-        decision, all else equal.
+        The distance from the decision boundary, in probability: by how much p would have to change for the other
+        decision, with all else equal.
     slope : float, default=2
-        How much the margin grows with the probability.
+        The change of the margin per unit of probability.
     contrasts : tuple, default=()
-        What each term compares, for :attr:`words`: a :class:`Contrast` and the sign of z, or None.
+        The groups that each term compares, for :attr:`words`: a :class:`Contrast` and the sign of z, or None.
     """
 
     probability: float
@@ -81,7 +81,7 @@ class Receipt(Displayed):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The receipt in sentences: what the model gives, what each comparison adds, and what follows."""
+        """The receipt in sentences: the model's probability, the effect of each comparison, and the decision."""
         threshold = self.probability - self.margin / self.slope
         begin = f"The model gives {_percent(self.probability)}; a positive decision needs more than {threshold:.0%}."
         compared = [*self.contrasts, *[None] * (len(self.terms) - len(self.contrasts))]
@@ -118,7 +118,7 @@ class Receipt(Displayed):
         rows += [(f"from {name}", f"{amount:+.4f}") for name, amount in self.terms.items()]
         rows.append(("fair margin", f"{self.fair_margin:+.4f}"))
         change = f"{self.base_decision} → {self.decision}" if self.flipped else f"stays {self.decision}"
-        last = f"Another {self.distance:.4f} in probability and it would be decided otherwise."
+        last = f"A change of {self.distance:.4f} in probability would reverse the decision."
         return Description(f"Receipt: {change}", [*self.words, Table(("what adds up", "margin"), tuple(rows)), last])
 
 
@@ -135,7 +135,7 @@ def _reason(name: str, points: float, contrast: tuple[Contrast, float] | None) -
     if contrast is None:
         return f"The bound on {short_name(name)}: {size}."
     compared, sign = contrast
-    # The term adds -z (d_first - d_second) to the margin: z and the amount tell which group these features resemble.
+    # The term adds -z (d_first - d_second) to the margin: the signs of z and of the amount show which group is meant.
     leans_first = points * sign < 0.0
     like, unlike = (compared.first, compared.second) if leans_first else (compared.second, compared.first)
     label = {None: "", 0: " among those with a negative label", 1: " among those with a positive label"}[compared.label]

@@ -1,4 +1,4 @@
-"""Which rows only certify: how many of them, and which."""
+"""Chooses the rows that are reserved for certifying, and how many."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from evenhand.rules.events import FEWEST_ROWS, Event
 from evenhand.rules.system import System, write_out
 from evenhand.statistics.sampling import stratified_share
 
-# Paths need few rows to learn, ladders more; where the other rows also train the models, these need more.
+# Paths need few rows to learn, ladders more, and models that are trained on the same rows still more.
 CERTIFYING_SHARE = 0.9
 CERTIFYING_SHARE_OF_LADDERS = 0.6
 CERTIFYING_SHARE_WITH_MODELS = 0.5
 LARGEST_SHARE_WITH_MODELS = 0.8
-# Paths learn from at least so many rows of each event, if there are twice as many or more.
+# Paths learn from at least this many rows of each event, if there are at least twice as many.
 LEARNING_ROWS = 15
-# Which part of a tolerance a bound may take before more rows are reserved.
+# The part of a tolerance that a bound may take before more rows are reserved.
 COMFORTABLE_PART = 0.75
 
 
 def certifying_share(criterion: Criterion, rows: Rows, tolerance: float) -> float:
-    """Return the share of the rows that certify where the probabilities are given."""
+    """Return the share of the rows that certify if the probabilities are given."""
     rows = rows.for_criterion(criterion)
     system = write_out(criterion, rows.groups)
     if not has_paths(system, claims(system, tolerance)):
@@ -39,21 +39,20 @@ def certifying_share(criterion: Criterion, rows: Rows, tolerance: float) -> floa
 
 
 def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, share: float) -> NDArray[np.bool_]:
-    """Return which rows are reserved for certifying: a share of them, stratified by event.
+    """Return a mask of the rows that are reserved for certifying: a share of them, stratified by event.
 
-    Rows are stratified, but only so far that each event lies within one stratum: by group for demographic
-    parity, by label and group for equalized odds. Were demographic parity's rows stratified by label as well,
-    a sample with too many positives in a group would have too many in both parts, and the test would repeat
-    the error that it is there to find.
+    Rows are stratified only so far that each event lies within one stratum: by group for demographic parity, by label
+    and group for equalized odds. If demographic parity's rows were stratified by label as well, a sample with too many
+    positives in a group would have too many in both parts, and the test could not detect the error.
 
     Parameters
     ----------
     criterion : Criterion
-        What is to be certified.
+        The criterion to certify.
     rows : Rows
         The rows, with their labels and groups.
     rng : RandomState
-        Draws the rows.
+        The generator for the draw.
     share : float
         The share of the rows to reserve.
     """
@@ -67,18 +66,18 @@ def reserve_rows(criterion: Criterion, rows: Rows, rng: np.random.RandomState, s
 def reserve_enough(
     criterion: Criterion, rows: Rows, rng: np.random.RandomState, *, tolerance: float, confidence: float
 ) -> NDArray[np.bool_]:
-    """Return which rows are reserved where the others also train the models: half of them, or more if need be.
+    """Return a mask of the reserved rows if the others also train the models: half of them, or more if needed.
 
-    A fifth of the rows is drawn first and never reserved. How often these are positive says how many rows certify a
-    tolerance, together with the numbers of rows in the events, which the test takes as given. So the share is not
-    chosen by what the reserved rows show. The rows are drawn as in :func:`reserve_rows`.
+    A fifth of the rows is drawn first and never reserved. Their rate of positive labels, and the numbers of rows in the
+    events, which the test conditions on, determine how many rows certify a tolerance. So the share does not depend on
+    the reserved rows' outcomes. The rows are drawn as in :func:`reserve_rows`.
 
     Parameters
     ----------
     criterion, rows, rng
         As in :func:`reserve_rows`.
     tolerance, confidence : float
-        What is to be certified.
+        The guarantee to certify.
     """
     rows = rows.for_criterion(criterion)
     inside, stratum = _strata(criterion, rows)
@@ -100,7 +99,7 @@ def reserve_enough(
 
 
 def _part_of_room(system: System, positive: float, counts: FloatArray, tolerance: float, confidence: float) -> float:
-    """Return which part of a tolerance the widest bound takes if all rows certify and decisions are as labels are."""
+    """Return the part of a tolerance that the widest bound takes if all rows certify and decisions equal labels."""
     spread = positive * (1.0 - positive)
     variances = np.array([0.25 if event.label == 1 else spread for event in system.events]) / np.maximum(counts, 1.0)
     errors = np.maximum(np.sqrt(system.matrix**2 @ variances), 1e-9)
@@ -113,8 +112,8 @@ def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bo
     """Return the rows of each event, and a stratum for each row such that each event lies within one."""
     if criterion.has_levels:
         raise InputError(
-            "confidence tests bounds that are known before the rows are seen: PredictiveParity and MinimaxRate search"
-            " for theirs. Use MinimumRate and MaximumRate, or safety=..., and audit on other rows."
+            "confidence tests bounds that are fixed in advance, but PredictiveParity and MinimaxRate search for theirs."
+            " Use MinimumRate and MaximumRate, or safety=..., and audit on other rows."
         )
     events = write_out(criterion, rows.groups).measured_events
     inside = {event: rows_of(event, rows) for event in events}
@@ -131,13 +130,13 @@ def _check_parts(inside: dict[Event, NDArray[np.bool_]], reserved: NDArray[np.bo
         fewest = min(certifying, int(found.sum()) - certifying)
         if fewest < FEWEST_ROWS:
             raise InputError(
-                f"confidence needs rows that learn and rows that certify, and only {int(found.sum())} have {event}:"
+                f"confidence needs rows for learning and rows for certifying, but only {int(found.sum())} have {event}:"
                 f" one part has {fewest} of them, and needs {FEWEST_ROWS}. Merge small groups, or add rows."
             )
 
 
 def rows_of(event: Event, rows: Rows) -> NDArray[np.bool_]:
-    """Return which rows an event is about: those of its group and label, whatever it counts there."""
+    """Return a mask of the rows that an event covers: those of its group and label, for any kind of rate."""
     assert rows.positive is not None
     inside = np.ones(len(rows), dtype=bool) if event.label is None else rows.positive == bool(event.label)
     if event.attribute is not None:

@@ -1,7 +1,7 @@
-"""The rule: what turns probabilities into fair decisions. It does not know how it was found.
+"""The rule, which turns probabilities into fair decisions. It is independent of how it was found.
 
-A rule decides 1 iff ``m(x) - sum_e z_e p(e|x) / P(e) > 0``. Written out over the columns of the probabilities that
-is one linear expression, which is what :meth:`Rule.linear_form` returns and everything else evaluates.
+A rule decides 1 iff ``m(x) - sum_e z_e p(e|x) / P(e) > 0``. In terms of the probability columns this is one linear
+expression, which :meth:`Rule.linear_form` returns and all other methods evaluate.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LinearForm:
 class Rule(Displayed):
     """A fair decision rule: frozen, readable, portable.
 
-    Most rules come from :func:`evenhand.learn_rule`; :meth:`from_criterion` makes one by hand.
+    Most rules come from :func:`evenhand.learn_rule`; :meth:`from_criterion` builds one by hand.
 
     Parameters
     ----------
@@ -78,18 +78,18 @@ class Rule(Displayed):
         P(e) for each event; within a stratum, the share of its rows.
     terms : tuple of Term
         The contrasts between events, each with its weight z.
-    classes : tuple
+    classes : tuple, default=(0, 1)
         The negative and the positive label.
     costs : tuple of float, default=(1, 1)
         The cost of a false positive and of a false negative.
     criterion : Criterion or None, default=None
-        What the rule was made for.
+        The criterion that the rule was learnt for.
     tolerance : float or None, default=None
-        And how strictly.
+        The tolerance that the rule was learnt for.
     learned_from : dict, default={}
-        Where it comes from: counts, versions, evidence. Plain JSON data.
+        How the rule was learnt: counts, versions, evidence. Plain JSON data.
     solution : Solution or None, default=None
-        What the search reported; read it as ``rule.solution_``.
+        The search's result, available as ``rule.solution_``.
 
     Examples
     --------
@@ -151,13 +151,16 @@ class Rule(Displayed):
         costs: Any = None,
         tolerance: float | None = None,
     ) -> Rule:
-        """Make a rule by hand: a criterion, the groups, their priors and z, one number for each contrast.
+        """Create a rule by hand from a criterion, the groups, their priors and z, one number for each contrast.
 
-        ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G): an array, or a dict by attribute.
+        ``groups`` has the groups of each attribute. ``priors`` has P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G):
+        an array, or a dict by attribute. ``classes``, ``costs`` and ``tolerance`` are those of :class:`Rule`.
         """
         criterion = resolve(criterion)
         if criterion.strata:
-            raise InputError("A rule for strata is learnt; by hand, make one rule for each stratum, without within=.")
+            raise InputError(
+                "A rule with strata must be learnt; by hand, create one rule for each stratum, without within=."
+            )
         members = scores.group_members(groups, criterion.intersections)
         system = write_out(criterion, members)
         shares = event_priors(priors, system.events, members)
@@ -165,7 +168,9 @@ class Rule(Displayed):
             system = write_out(criterion, members, shares_of(dict(zip(system.events, shares.tolist(), strict=True))))
         weights = as_float_array(z, "z").reshape(-1)
         if len(weights) != len(system.contrasts):
-            raise InputError(f"This criterion has {len(system.contrasts)} contrasts, so many numbers z are needed.")
+            raise InputError(
+                f"This criterion has {len(system.contrasts)} contrasts: z needs as many values; got {len(weights)}."
+            )
         return cls(
             groups=members,
             events=system.events,
@@ -195,7 +200,7 @@ class Rule(Displayed):
 
     @property
     def needs_joint(self) -> bool:
-        """Whether the rule needs p(Y, A | x), or p(A | x) is enough."""
+        """Whether the rule needs p(Y, A | x); otherwise p(A | x) is enough."""
         return any(event.label is not None for event in self.events)
 
     @property
@@ -219,7 +224,7 @@ class Rule(Displayed):
 
     @property
     def solution_(self) -> Solution:
-        """What the search reported: utility, values, upper_bound, gap, status, nodes, seconds."""
+        """The search's result: utility, values, upper_bound, gap, status, nodes, seconds."""
         if self.solution is None:
             raise AttributeError("This rule was not learnt by a search, so it has no solution_.")
         return self.solution
@@ -227,11 +232,11 @@ class Rule(Displayed):
     def linear_form(self, *, joint: bool | Mapping[AttributeKey, bool] | None = None) -> LinearForm:
         """Return the rule as one linear expression over the probability columns.
 
-        ``joint`` says whether an attribute's columns are p(Y, A | x) or p(A | x); the default is what is needed.
-        Every coefficient is raised by 2^-44 of its size. A row on the boundary is therefore decided negatively whatever
-        the rounding of the sum, in every language that evaluates it; with z = 0 nothing changes. A rule with strata has
-        a column for each stratum and group, of p(A | x) in the row's stratum and 0 elsewhere; :meth:`for_stratum` gives
-        the rule of one stratum, over the groups' columns.
+        ``joint`` tells whether an attribute's columns are p(Y, A | x) or p(A | x); the default is the smaller form that
+        is enough. Every coefficient is raised by 2^-44 of its size, so that a row on the boundary is decided negatively
+        for any rounding of the sum, in every language that evaluates it; with z = 0 nothing changes. A rule with strata
+        has a column for each stratum and group, with p(A | x) in the row's stratum and 0 elsewhere; :meth:`for_stratum`
+        returns the rule of one stratum, over the groups' columns.
         """
         if not isinstance(joint, bool | np.bool_ | Mapping | None):
             raise InputError(f"joint must be True, False, None or a dict of these by attribute; got {shown(joint)}.")
@@ -256,12 +261,12 @@ class Rule(Displayed):
         return LinearForm(float(intercept), false_negative + false_positive, columns)
 
     def for_stratum(self, strata: Any) -> Rule:
-        """Return the rule of one stratum: over the groups' probabilities alone, as any rule without strata.
+        """Return the rule of one stratum. It needs only the groups' probabilities, like any rule without strata.
 
         Parameters
         ----------
         strata : label, or dict of labels by column
-            The stratum; a dict where the rule has several columns of strata.
+            The stratum; a dict if the rule has several columns of strata.
         """
         return rule_of_stratum(self, strata)
 
@@ -288,7 +293,7 @@ class Rule(Displayed):
     def _fair_margins(
         self, p_y: ArrayLike, p_group: GroupProbabilities | None, strata: SensitiveFeatures | None, kind: Any
     ) -> NDArray[Any]:
-        """Return the fair margins as floats or, where ``kind`` is that of whole numbers, whether each is above 0."""
+        """Return the fair margins as floats or, if ``kind`` is an integer type, whether each is above 0."""
         p = as_float_array(p_y, "p_y")
         if strata is not None and self.strata and p.ndim == 1 and len(p) > ROWS_AT_ONCE:
             parts = parts_with_strata(self, p, p_group, strata)
@@ -301,13 +306,13 @@ class Rule(Displayed):
         out = np.empty(len(p), dtype=kind)
         bad = self._evaluate(form, p, columns, out)
         if bad >= 0:
-            # Either this raises, or rounding took some over the edge and they are set to it.
+            # Either this raises, or some values are outside [0, 1] only by rounding and are clipped.
             columns = self.read_columns(p_y, p_group)
             self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
         return out
 
     def _form(self, joint: tuple[bool, ...]) -> LinearForm:
-        """Return the linear form for columns that are joint or not, attribute by attribute; it is made once."""
+        """Return the linear form for columns that are joint or not, by attribute; cached."""
         if joint not in self._forms:
             self._forms[joint] = self.linear_form(joint=dict(zip(self._needed_groups, joint, strict=True)))
         return self._forms[joint]
@@ -319,7 +324,7 @@ class Rule(Displayed):
     def _evaluate(
         self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: NDArray[Any]
     ) -> int:
-        """Fill ``out`` with margins, or with 1 where they are above 0; return the first row that is no probability."""
+        """Fill ``out`` with margins, or with 1 where they are above 0; return the first row with an invalid score."""
         attributes = list(columns.items()) or [("", np.ones((len(p), 1)))]
 
         def fill(start: int, stop: int, margins: FloatArray) -> int:
@@ -381,7 +386,7 @@ class Rule(Displayed):
         *,
         strata: SensitiveFeatures | None = None,
     ) -> list[Receipt]:
-        """Return a receipt for each row: what spoke for which decision. See :meth:`decision_function`."""
+        """Return a receipt for each row: the terms that add up to its decision. See :meth:`decision_function`."""
         p_group = with_strata(self, p_y, p_group, strata)
         margins, contrasts = self._margin_and_contrasts(p_y, p_group)
         fair = self.decision_function(p_y, p_group)
@@ -409,22 +414,22 @@ class Rule(Displayed):
         ]
 
     def noting(self, **notes: Any) -> Rule:
-        """Return the rule with more said about where it comes from, in ``learned_from``."""
+        """Return the rule with more entries in ``learned_from``."""
         return dataclasses.replace(self, learned_from={**self.learned_from, **notes})
 
     def _term_contrasts(self) -> Iterator[tuple[Contrast, float] | None]:
-        """Yield what each term compares, and the sign of its weight, for receipts."""
+        """Yield the groups that each term compares, and the sign of its weight, for receipts."""
         for term in self.terms:
             contrast = Contrast.of(term.coefficients, self.events)
             yield None if contrast is None else (contrast, math.copysign(1.0, term.z))
 
     def to_json(self) -> str:
-        """Return the rule as JSON that a person can read and :meth:`from_json` reads back to the bit."""
+        """Return the rule as readable JSON, which :meth:`from_json` reads back exactly."""
         return rule_json.write(self)
 
     @staticmethod
     def from_json(text: str) -> Rule:
-        """Return the rule that :meth:`to_json` wrote. Everything is checked, nothing is executed."""
+        """Return the rule that :meth:`to_json` wrote. Every field is checked, and nothing is executed."""
         return rule_json.read(text, Rule, Term)
 
     def to_sql(
@@ -436,25 +441,25 @@ class Rule(Displayed):
         output: Any = "decision",
         strata: Mapping[str, str] | None = None,
     ) -> str:
-        """Return the rule as one SQL expression over the columns that hold the probabilities.
+        """Return the rule as one SQL expression over the probability columns.
 
         Parameters
         ----------
         p_y : str
             The column of P(Y = positive | x).
         p_group : dict, or dict of dicts by attribute
-            The column of each group, or of each pair (label, group) where the rule needs p(Y, A | x).
+            The column of each group, or of each pair (label, group) if the rule needs p(Y, A | x).
         dialect : str, default="ansi"
-            How numbers, names and texts are spelt: "ansi", "bigquery", "clickhouse", "databricks", "duckdb", "mariadb",
-            "mysql", "postgres", "redshift", "snowflake", "spark", "sqlite", "trino" or "tsql". "ansi" follows the
-            standard, in which a backslash is a sign like any other; an engine that reads it as an escape needs its own
-            dialect.
+            The dialect of numbers, names and texts: "ansi", "bigquery", "clickhouse", "databricks", "duckdb",
+            "mariadb", "mysql", "postgres", "redshift", "snowflake", "spark", "sqlite", "trino" or "tsql". "ansi"
+            follows the standard, in which a backslash is an ordinary character; an engine that treats it as an escape
+            needs its own dialect.
         output : {"decision", "margin"}, default="decision"
-            The label, or the fair margin that is compared with 0. The label is NULL where a column holds no
-            probability; what rounding took over the edge of [0, 1] is set to it, as in Python. The margin is that of
-            the columns as they are.
+            The label, or the fair margin that is compared with 0. The label is NULL if a column does not contain a
+            probability; values outside [0, 1] only by rounding are clipped, as in Python. The margin uses the columns
+            unchanged.
         strata : dict of str, default=None
-            The table's column for each column of strata; ``None`` has their own names.
+            The table's column for each column of strata; ``None`` uses their own names.
 
         Examples
         --------
@@ -463,7 +468,7 @@ class Rule(Displayed):
         >>> rule.to_sql(p_y="p", p_group={"F": "p_f", "M": "p_m"}, dialect="sqlite", output="margin")
         '(-1.0 + 2.0 * `p`) - (0.2500000000000142 * `p_f` + -0.2499999999999858 * `p_m`)'
 
-        The last digits are those of :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
+        The last digits come from :meth:`linear_form`: they decide rows on the boundary negatively in every engine.
         """
         return to_sql(self, p_y=p_y, p_group=p_group, dialect=dialect, output=output, strata=strata)
 
@@ -481,7 +486,7 @@ class Rule(Displayed):
         return {name: self.groups[name] for name in self._compared}
 
     def read_columns(self, p_y: ArrayLike, p_group: GroupProbabilities | None) -> dict[AttributeKey, FloatArray]:
-        """Return the groups' probabilities of each row by attribute, checked, in the order of the rule's groups."""
+        """Return the checked group probabilities by attribute, in the order of the rule's groups."""
         p = read_probabilities(p_y, "p_y", shape=(None,))
         groups = self._needed_groups
         if not groups:
@@ -499,7 +504,7 @@ def check_rule(rule: Any, name: str = "rule") -> Rule:
 
 
 def _check_kinds(rule: Rule) -> None:
-    """Raise where a field of a rule is not of its kind."""
+    """Raise if a field of a rule has the wrong type."""
     for name, kind in (("events", Event), ("terms", Term)):
         values = getattr(rule, name)
         if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
@@ -511,7 +516,7 @@ def _check_kinds(rule: Rule) -> None:
     for label in rule.classes:
         check_label(label, "Each of classes")
     if rule.classes[0] == rule.classes[1]:
-        raise InputError(f"A rule needs two different labels as its classes; got {shown(rule.classes)}.")
+        raise InputError(f"classes must be two different labels; got {shown(rule.classes)}.")
     if not isinstance(rule.criterion, Criterion | None):
         raise InputError(f"criterion must be a Criterion or None; got {shown(rule.criterion)}.")
     if rule.tolerance is not None:
@@ -525,7 +530,7 @@ def _check_kinds(rule: Rule) -> None:
 def _plain_columns(
     p_group: GroupProbabilities | None, groups: Groups, n_rows: int
 ) -> dict[AttributeKey, FloatArray] | None:
-    """Return the arrays as they are where they are plainly right, so that large input is read only once."""
+    """Return the arrays unchanged if they are clearly valid, so that large input is read only once."""
     given = p_group if isinstance(p_group, Mapping) else dict.fromkeys(groups, p_group) if len(groups) == 1 else {}
     found = {}
     for name, members in groups.items():
@@ -539,7 +544,7 @@ def _plain_columns(
 
 
 def class_array(classes: tuple[Hashable, Hashable]) -> NDArray[Any]:
-    """Return the two labels as an array, of objects where NumPy would change them."""
+    """Return the two labels as an array, of objects if NumPy would change them."""
     if len({type(label) for label in classes}) == 1 and isinstance(classes[0], bool | int | float | str):
         plain = np.array(classes)
         if plain.tolist() == list(classes):
@@ -564,7 +569,7 @@ def term_name(coefficients: FloatArray, events: Sequence[str]) -> str:
 def event_priors(priors: Any, events: Sequence[Event], groups: Groups, *, complete: bool = True) -> FloatArray:
     """Return P(e) for each event, from P(A=g) of shape (G,) or P(Y=y, A=g) of shape (2, G), by attribute.
 
-    They sum to 1 unless they are not ``complete``, because some rows have no known group.
+    They must sum to 1, unless ``complete`` is False because some rows have no known group.
     """
     if not isinstance(priors, Mapping):
         if len(groups) != 1:
@@ -576,7 +581,7 @@ def event_priors(priors: Any, events: Sequence[Event], groups: Groups, *, comple
         if event.attribute is None:
             continue
         if event.attribute not in priors:
-            raise InputError(f"priors has nothing for the attribute {event.attribute!r}.")
+            raise InputError(f"priors has no entry for the attribute {event.attribute!r}.")
         array = read_probabilities(priors[event.attribute], f"priors of {event.attribute!r}")
         size = len(groups[event.attribute])
         if array.shape not in ((size,), (2, size)):

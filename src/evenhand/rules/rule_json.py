@@ -1,4 +1,4 @@
-"""Rules as JSON: readable by a person, exact to the bit, and checked in full when read."""
+"""Rules as JSON: readable, exact, and fully checked when read."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FORMAT = "evenhand-rule"
 MIXTURE_FORMAT = "evenhand-mixture"
 VERSION = 4
 LARGEST = 1_000_000
-# Version 2 has "crossed": what each crossed attribute is made of. Version 3 has the bounds that a solution was asked
-# for and was learnt within. Version 4 has "within": which attributes are compared within which strata. A rule is
-# written as the first version that can hold it.
+# Version 2 has "crossed": the parts of each crossed attribute. Version 3 has the requested and the used bounds of a
+# solution. Version 4 has "within": which attributes are compared within which strata. A rule is written in the
+# earliest version that can represent it.
 _FIELDS = {
     "format",
     "version",
@@ -42,7 +42,7 @@ _FIELDS = {
 _DECISION = (
     "positive iff false_negative * p - false_positive * (1 - p) - sum over events of weight * p(event | x) / prior > 0"
 )
-# How a search went on a machine is not part of the rule.
+# The search's time and machine are not part of the rule.
 _NOT_WRITTEN = {"seconds", "stopped", "expected_optimum", "prove"}
 _BOUNDS = ("asked", "used")
 
@@ -92,14 +92,16 @@ def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
     """Return the rule that a JSON text describes, or raise :class:`RuleFormatError`."""
     data = load(text)
     if data.get("format") == MIXTURE_FORMAT:
-        raise RuleFormatError("This JSON is a mixture of rules that draws lots: read it with Mixture.from_json.")
+        raise RuleFormatError("This JSON is a randomized mixture of rules: read it with Mixture.from_json.")
     if data.get("format") != FORMAT:
-        raise RuleFormatError(f'This JSON is not an evenhand rule: it does not say "format": "{FORMAT}".')
+        raise RuleFormatError(f'This JSON is not an evenhand rule: "format": "{FORMAT}" is missing.')
     version = data.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise RuleFormatError(f"The rule's version is {version!r}; it must be a whole number.")
     if version > VERSION:
-        raise RuleFormatError(f"The rule has version {version}, this evenhand reads up to {VERSION}: update evenhand.")
+        raise RuleFormatError(
+            f"The rule has version {version}, but this evenhand reads versions up to {VERSION}: update evenhand."
+        )
     try:
         return _build(data, make_rule, make_term)
     except RuleFormatError:
@@ -110,11 +112,13 @@ def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
 
 
 def load(text: str) -> Mapping[str, Any]:
-    """Return the JSON object that a text holds; repeated keys, constants such as NaN and other things raise."""
+    """Return the JSON object in a text; repeated keys, constants such as NaN and anything else raise."""
     if not isinstance(text, str):
-        raise RuleFormatError(f"JSON is read from text; got {type(text).__name__}.")
+        raise RuleFormatError(f"A rule is read from a text; got {type(text).__name__}.")
     if len(text) > LARGEST:
-        raise RuleFormatError(f"This text has {len(text)} characters; a rule has at most {LARGEST}. It is not a rule.")
+        raise RuleFormatError(
+            f"This text has {len(text)} characters, but a rule has at most {LARGEST}: it is not a rule."
+        )
     try:
         data = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
     except RuleFormatError:
@@ -122,7 +126,7 @@ def load(text: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise RuleFormatError(f"This is not JSON, or was cut off: {error}.") from None
     if not isinstance(data, Mapping):
-        raise RuleFormatError("This JSON is not an evenhand rule: it is no object.")
+        raise RuleFormatError("This JSON is not an evenhand rule: it is not an object.")
     return data
 
 
@@ -172,9 +176,9 @@ def _build(data: Mapping[str, Any], make_rule: type[Rule], make_term: type[Term]
             raise RuleFormatError(f"The rule repeats a group: {list(members)!r}.")
     written = [_number(entry["weight"]) for entry in data["events"]]
     if written != [float(weight) for weight in rule.event_weights]:
-        raise RuleFormatError("The rule contradicts itself: its events' weights are not those of its terms.")
+        raise RuleFormatError("The rule is inconsistent: its events' weights do not match its terms.")
     if rule.solution is not None and rule.solution.z != tuple(term.z for term in terms):
-        raise RuleFormatError("The rule contradicts itself: its solution has another z than its terms.")
+        raise RuleFormatError("The rule is inconsistent: its solution's z does not match its terms.")
     return rule
 
 
@@ -209,13 +213,13 @@ def solution_from_dict(data: Any) -> Solution:
     if not isinstance(data, Mapping) or set(data) not in (fields, fields - set(_BOUNDS)):
         raise RuleFormatError("The rule's solution does not have the fields of a solution.")
     if not isinstance(data["status"], str) or not isinstance(data["nodes"], int):
-        raise RuleFormatError("The rule's solution has a field of the wrong kind.")
+        raise RuleFormatError("The rule's solution has a field of the wrong type.")
     return Solution(
         z=tuple(_number(value) for value in data["z"]),
         utility=_number(data["utility"]),
         values=tuple(_number(value) for value in data["values"]),
         upper_bound=math.inf if data["upper_bound"] is None else _number(data["upper_bound"]),
-        status=cast(Status, data["status"]),  # a search of somebody's own may have another
+        status=cast(Status, data["status"]),  # a user-defined search may use another status
         nodes=data["nodes"],
         asked=_bounds_from(data.get("asked")),
         used=_bounds_from(data.get("used")),
@@ -232,7 +236,7 @@ def _encode(value: Hashable) -> Any:
     if isinstance(value, str | bool | int | float):
         return value
     raise InputError(
-        f"The group or label {value!r} is a {type(value).__name__}, which JSON cannot hold: use text or numbers."
+        f"The group or label {value!r} is a {type(value).__name__}, which JSON cannot represent: use text or numbers."
     )
 
 
@@ -259,9 +263,9 @@ def _label(value: Any) -> int | None:
 
 
 def _keys(data: Mapping[str, Any], criterion: criteria.Criterion | None) -> dict[str, AttributeKey]:
-    """Return the attribute that each text of a rule stands for.
+    """Return the attribute that each text in a rule stands for.
 
-    Version 1 did not say which attributes are crossed: they are those that its criterion crosses.
+    Version 1 does not list crossed attributes: they are those of its criterion.
     """
     if data["version"] > 1:
         listed = data.get("crossed", {})
@@ -278,7 +282,7 @@ def _keys(data: Mapping[str, Any], criterion: criteria.Criterion | None) -> dict
     keys |= _stratified_keys(data, keys)
     inside = {key.within for key in keys.values() if isinstance(key, Stratified)}
     if criterion is not None and inside != set(criterion.strata):
-        raise RuleFormatError("The rule contradicts itself: its strata are not those of its criterion.")
+        raise RuleFormatError("The rule is inconsistent: its strata do not match its criterion.")
     if len(set(keys.values())) != len(keys):
         raise RuleFormatError("The rule names a crossed attribute twice.")
     return keys

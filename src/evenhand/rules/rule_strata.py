@@ -1,4 +1,4 @@
-"""What a rule does with strata: probabilities within each of them, and the rule of one alone."""
+"""Rules with strata: probabilities within each stratum, and the rule of a single stratum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Columns = dict[AttributeKey, FloatArray]
 def with_strata(
     rule: Rule, p_y: Any, p_group: GroupProbabilities | None, strata: SensitiveFeatures | None
 ) -> GroupProbabilities | None:
-    """Return the groups' probabilities, and those within each stratum beside them; without strata, as they are."""
+    """Return the groups' probabilities together with those within each stratum; without strata, unchanged."""
     if not rule.strata:
         read_strata(strata, (), 0)
         return p_group
@@ -40,7 +40,7 @@ def with_strata(
 def parts_with_strata(
     rule: Rule, p: FloatArray, p_group: GroupProbabilities | None, strata: SensitiveFeatures
 ) -> Iterator[tuple[slice, Columns]]:
-    """Yield what :func:`with_strata` returns for some rows after others: all of it may be too much for the memory."""
+    """Yield the result of :func:`with_strata` in batches of rows, because all of it may not fit in memory."""
     columns, found = _read_plain(rule, p, p_group), read_strata(strata, rule.strata, len(p), new=True)
     for start in range(0, len(p), ROWS_AT_ONCE):
         some = slice(start, start + ROWS_AT_ONCE)
@@ -50,7 +50,7 @@ def parts_with_strata(
 
 
 def _read_plain(rule: Rule, p: FloatArray, p_group: GroupProbabilities | None) -> Columns:
-    """Return the probabilities of the groups, whatever the strata."""
+    """Return the probabilities of the groups, without strata."""
     if p_group is None:
         raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(rule.attributes)!r}.")
     groups = {name: rule.groups[name] for name in rule.attributes}
@@ -80,7 +80,7 @@ def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
         stratum = check_label(given[key.within], f"The stratum of {key.within!r}")
         if stratum not in strata_of(rule, key) and key.thin is None:
             raise InputError(
-                f"The rule knows no stratum {shown(stratum)} of {key.within!r}: it has {list(strata_of(rule, key))!r}."
+                f"The rule has no stratum {shown(stratum)} of {key.within!r}; it has {list(strata_of(rule, key))!r}."
             )
     kept = [event.stratum is None or given[event.stratum[0]] == event.stratum[1] for event in rule.events]
     terms = []
@@ -101,7 +101,7 @@ def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
 
 
 def _without_stratum(event: Event) -> Event:
-    """Return an event as it is inside of its stratum."""
+    """Return an event as seen inside its stratum."""
     if not isinstance(event.attribute, Stratified):
         return event
     assert isinstance(event.group, tuple)
@@ -109,7 +109,7 @@ def _without_stratum(event: Event) -> Event:
 
 
 def terms_inside(rule: Rule) -> NDArray[np.bool_]:
-    """Return which terms of a rule speak of one stratum alone."""
+    """Return a mask of the terms that involve only one stratum."""
     inside = [
         [event.stratum is not None or c == 0.0 for event, c in zip(rule.events, term.coefficients, strict=True)]
         for term in rule.terms

@@ -1,15 +1,14 @@
-"""Bounds that are drawn in, so that a rule that meets them here is likely to meet the asked ones on new rows.
+"""Tightened bounds, so that a rule that meets them here is likely to meet the requested bounds on new rows.
 
-A rule learnt at the tolerance sits on it, and on new rows it is beyond it about every second time. With ``safety=s``
-each bound is drawn in by s standard errors of its constraint's value, though never by more than half of the room that
-it leaves: a tolerance t becomes max(t - s * error, t / 2). Room beyond that is bought with rows, not with accuracy.
+A rule learnt at the tolerance uses all of it, and exceeds it on new rows about half of the time. With ``safety=s``
+each bound is tightened by s standard errors of its constraint's value, but by at most half of the distance from its
+centre: a tolerance t becomes max(t - s * error, t / 2). More safety than that requires more rows.
 
-The standard error of a combination ``sum_e c_e rate_e`` is the root of ``sum_e c_e^2 r_e (1 - r_e) / n_e``. A rule is
-not known before it is learnt, and its groups' rates are close to each other where it is fair. So r_e is the rate of the
-model's own decisions over all groups with the event's label, in its stratum; for a bound on one rate alone it is the
-bound. n_e is the number of rows in the event, and with weights Kish's effective number. A floor on precision may move
-the groups' rates far from the model's own: there they are those of the best rule within the bounds as they were asked
-for.
+The standard error of a combination ``sum_e c_e rate_e`` is the root of ``sum_e c_e^2 r_e (1 - r_e) / n_e``. The rule is
+not known before it is learnt, but a fair rule has similar rates in all groups. So r_e is the rate of the model's own
+decisions over all groups with the event's label, in its stratum; for a bound on a single rate it is the bound. n_e is
+the number of rows in the event, and with weights Kish's effective number. A floor on precision may move the groups'
+rates far from the model's own: for it, r_e is the rate of the best rule within the requested bounds.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ MOST = 100.0
 def check_safety(safety: Any) -> float:
     """Return a number of standard errors, or raise."""
     if not is_number(safety) or not 0.0 <= safety <= MOST:
-        raise InputError(f"safety is a number of standard errors from 0 to {MOST:g}, such as 1.0; got {shown(safety)}.")
+        raise InputError(
+            f"safety must be a number of standard errors from 0 to {MOST:g}, such as 1.0; got {shown(safety)}."
+        )
     return float(safety)
 
 
@@ -46,13 +47,13 @@ class ThinCell:
     event : str
         The event in words.
     rows : int
-        Its rows; with weights, as many as they are worth.
+        Its number of rows; with weights, the effective number.
     standard_error : float
-        Of its rate.
+        The standard error of its rate.
     room : float
-        How far a bound may be from where it is centred: the tolerance.
+        The distance of a bound from its centre: the tolerance.
     rows_needed : int
-        About how many would do; where the events that it is compared with are thin too, how many of each.
+        About how many rows are needed; if the events that it is compared with have too few as well, of each.
     """
 
     event: str
@@ -65,22 +66,22 @@ class ThinCell:
         error, room = _points(self.standard_error), _points(self.room)
         return (
             f"{self.rows:,} rows with {printable(self.event)}: the rate's standard error is {error}, so {room} cannot"
-            f" be assured; about {self.rows_needed:,} would do"
+            f" be ensured; about {self.rows_needed:,} are needed"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Safety:
-    """How far each bound of a system is drawn in.
+    """How far each bound of a system is tightened.
 
     Attributes
     ----------
     system : System
         The constraints.
     errors : float
-        How many standard errors are asked for.
+        The number of standard errors.
     rates : array of shape (events,)
-        The rate by which each event's standard error is computed.
+        The rate that determines each event's standard error.
     counts : array of shape (events,)
         The effective number of rows in each event.
     """
@@ -102,14 +103,14 @@ class Safety:
         counts: FloatArray,
         pooled: bool = True,
     ) -> Safety:
-        """Return the safety of some rows, by the model's own decisions on them.
+        """Return the safety of some rows, from the model's own decisions on them.
 
         Parameters
         ----------
         system : System
             The constraints.
         errors : float
-            How many standard errors are asked for.
+            The number of standard errors.
         chosen : array of shape (n,)
             The model's own decisions, 0 or 1.
         shares : array of shape (n, events)
@@ -117,7 +118,7 @@ class Safety:
         priors, counts : arrays of shape (events,)
             The share of the rows in each event, and their effective number.
         pooled : bool, default=True
-            Whether the groups' rates are taken to be alike.
+            Whether the groups' rates are assumed to be equal.
         """
         rates = chosen @ shares
         if not pooled:
@@ -130,7 +131,7 @@ class Safety:
         return cls(system, errors, rates, counts)
 
     def draw_in(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds drawn in; both are of shape (steps, constraints).
+        """Return the tightened bounds; both have shape (steps, constraints).
 
         Examples
         --------
@@ -151,9 +152,9 @@ class Safety:
         )
 
     def _room(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return how far each bound is from where its constraint is centred.
+        """Return how far each bound is from the centre of its constraint.
 
-        A comparison is centred where all rates are equal, one rate alone in the middle of what is allowed.
+        A comparison is centred where all rates are equal, a single rate in the middle of its allowed range.
         """
         matrix = self.system.matrix
         least, most = np.minimum(matrix, 0.0).sum(axis=1), np.maximum(matrix, 0.0).sum(axis=1)
@@ -164,7 +165,7 @@ class Safety:
         return np.maximum(centre - low, 0.0), np.maximum(high - centre, 0.0)
 
     def _errors_at(self, bounds: FloatArray) -> FloatArray:
-        """Return the standard error of each constraint's value where it is at a bound."""
+        """Return the standard error of each constraint's value at its bound."""
         matrix = self.system.matrix
         variances = np.tile(self._variances(self.rates), (len(bounds), 1)) @ (matrix**2).T
         for at in np.flatnonzero(np.count_nonzero(matrix, axis=1) == 1):
@@ -180,7 +181,7 @@ class Safety:
         return variances
 
     def thin_cells(self, tolerance: float) -> list[ThinCell]:
-        """Return the events whose rows are too few for a tolerance, the thinnest first."""
+        """Return the events with too few rows for a tolerance, the one with the fewest first."""
         lower, upper = self.system.bounds([tolerance])
         below, above = (room[0] for room in self._room(lower, upper))
         matrix = self.system.matrix
@@ -204,7 +205,7 @@ class Safety:
         return sorted(found.values(), key=lambda cell: cell.rows)
 
     def _rows_needed(self, parts: FloatArray, event: int, limit: float) -> float:
-        """Return how many rows of an event bring a constraint's variance down to a limit."""
+        """Return how many rows of an event reduce a constraint's variance to a limit."""
         limit = max(limit, 1e-12)
         others = float(parts.sum() - parts[event])
         if others < limit / 2.0:
@@ -212,7 +213,7 @@ class Safety:
         return float((self.counts * parts).sum()) / limit
 
     def to_dict(self, tolerance: float) -> dict[str, Any]:
-        """Return, as plain data, what a rule says about its safety."""
+        """Return, as plain data, what a rule records about its safety."""
         return {
             "standard_errors": self.errors,
             "thin_cells": [vars(cell) for cell in self.thin_cells(tolerance)],
@@ -231,11 +232,11 @@ def about(rows: float) -> int:
 
 
 def thin_text(cells: Sequence[ThinCell]) -> str:
-    """Return which cells are too thin, as a sentence."""
+    """Return a sentence about the cells with too few rows."""
     more = len(cells) - MOST_NAMED
     named = "; ".join(str(cell) for cell in cells[:MOST_NAMED])
     rest = f"; and {more} more" if more > 0 else ""
     return (
-        f"Too few rows for this tolerance: {named}{rest}. The rule was learnt within half of the tolerance, which is as"
-        " far as safety goes."
+        f"Too few rows for this tolerance: {named}{rest}. The rule was learnt within half of the tolerance, which is"
+        " the limit of safety."
     )

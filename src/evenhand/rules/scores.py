@@ -1,4 +1,4 @@
-"""From probabilities to margins, densities and bias scores: the paper's formulas as pure functions.
+"""Margins, densities and bias scores from probabilities: the paper's formulas as pure functions.
 
 Notation (the paper's -> here): 2 p(Y=1|X) - 1 -> ``margin``; eta(X) -> ``abs(margin)``;
 p(A=a|X) / Pr(A=a) -> the ``density`` of the event "A=a"; f_k / (2 Yhat - 1) -> ``contrast`` k;
@@ -70,7 +70,7 @@ def margin(p_y: FloatArray, costs: Costs = (1.0, 1.0)) -> FloatArray:
 
 
 def flat(array: FloatArray) -> FloatArray:
-    """Return probabilities of shape (n, G) or (n, 2, G) with one row of numbers each; n may be 0."""
+    """Return probabilities of shape (n, G) or (n, 2, G) as a matrix with one row for each of n; n may be 0."""
     return array.reshape(len(array), math.prod(array.shape[1:]))
 
 
@@ -84,10 +84,9 @@ def read_group_probabilities(
 ) -> dict[AttributeKey, FloatArray]:
     """Return p(A|x) of shape (n, G), or p(Y,A|x) of shape (n, 2, G), for each attribute of ``groups``.
 
-    A single attribute may be given as a bare array, and for two groups p(A = second group | x) alone is
-    enough. A frame whose columns are named after the groups may have them in any order. A crossed attribute's key
-    is its Intersection, the tuple of its names, or ``"first & second"`` where no attribute among ``groups`` and
-    ``known`` has that name.
+    A single attribute may be given as an array, and for two groups p(A = second group | x) alone is enough. A frame
+    with columns named after the groups may have them in any order. The key of a crossed attribute is its Intersection,
+    the tuple of its names, or ``"first & second"`` if no attribute among ``groups`` and ``known`` has that name.
     """
     if isinstance(p_group, Mapping):
         given = by_attribute(p_group, [*groups, *known], what)
@@ -107,16 +106,16 @@ def read_group_probabilities(
 
 
 def attribute_key(key: object) -> AttributeKey:
-    """Return the attribute that a key stands for by its type: a name, or a tuple of names or an Intersection."""
+    """Return the attribute of a key by its type: a name, or a tuple of names or an Intersection."""
     if isinstance(key, Intersection | Stratified):
         return key
     return Intersection(*key) if isinstance(key, tuple) else str(key)
 
 
 def by_attribute(given: Mapping[Any, Value], known: Iterable[AttributeKey], what: str) -> dict[AttributeKey, Value]:
-    """Return a caller's dict by attribute under the keys that are known.
+    """Return a caller's dict by attribute, under the known keys.
 
-    A text that is no known name stands for the known crossed attribute that it shows, unless that has its own value.
+    A text that is not a known name stands for the known crossed attribute with this text, unless that has a value.
     """
     found: dict[AttributeKey, Value] = {}
     for key, value in given.items():
@@ -128,14 +127,14 @@ def by_attribute(given: Mapping[Any, Value], known: Iterable[AttributeKey], what
     for text in [name for name in found if isinstance(name, str) and name not in keys]:
         meant = [key for key in keys if isinstance(key, Intersection) and key.name == text and key not in found]
         if len(meant) > 1:
-            raise InputError(f"{what} has {text!r}, which may be any of {meant!r}: use one of these as the key.")
+            raise InputError(f"{what} has {text!r}, which is ambiguous between {meant!r}: use one of these as the key.")
         if meant:
             found[meant[0]] = found.pop(text)
     return found
 
 
 def group_members(groups: Mapping[Any, Iterable[Hashable]], crossed: Iterable[Intersection]) -> Groups:
-    """Return a caller's groups by attribute; a text stands for a crossed attribute only if its groups are tuples."""
+    """Return a caller's groups by attribute; a text names a crossed attribute only if its groups are tuples."""
     if not isinstance(groups, Mapping):
         raise InputError(f"groups must be a dict such as {{'sex': ['F', 'M']}}; got {shown(groups)}.")
     members = {name: read_members(values, f"groups of {shown(name)}") for name, values in groups.items()}
@@ -211,7 +210,7 @@ def event_columns(event: Event, groups: Groups, *, joint: bool) -> list[int]:
 def contrasts(densities: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return g_k(x) = sum_e c_ke d_e(x), of shape (n, K): for a pair of groups, d_a - d_b.
 
-    A sum that is nothing but the rounding of its terms is 0: a row whose densities are equal in truth has no contrast.
+    A sum that is only rounding error is set to 0: a row with equal densities has no contrast.
     """
     found = densities @ matrix.T
     found[np.abs(found) <= CONTRAST_ROUNDING * (densities @ np.abs(matrix).T)] = 0.0
@@ -221,8 +220,8 @@ def contrasts(densities: FloatArray, matrix: FloatArray) -> FloatArray:
 def bias_scores(margins: FloatArray, contrast: FloatArray) -> FloatArray:
     """Return s_k(x) = (2 yhat - 1) g_k(x) / eta(x) (Eq. bias_score), of shape (n, K).
 
-    A row with eta = 0 has no preference between the decisions: its score is infinite, with the sign of
-    f_k, or 0 where g_k = 0.
+    A row with eta = 0 has no preference between the decisions: its score is infinite, with the sign of f_k, or 0 if
+    g_k = 0.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rows and a criterion written out: the arrays that a search sees, and the rule of what it finds."""
+"""Rows and an expanded criterion: the arrays of a search, and the rule for its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SEARCHES: dict[str, type[Search]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a rule is learnt, whatever the rows and the tolerance: parameters of :func:`evenhand.learn_rule`."""
+    """The options of learning, without rows and tolerance: parameters of :func:`evenhand.learn_rule`."""
 
     criterion: Criterion
     search: str | Search = "certified"
@@ -61,8 +61,8 @@ class Options:
     def __post_init__(self) -> None:
         if read_objective(self.objective, self.costs).is_ratio and isinstance(self.solver, Dual):
             raise InputError(
-                f"search='dual' goes by the model's margin, which objective={self.objective!r} does not: let"
-                " search='certified' look."
+                f"search='dual' uses the model's margin, which objective={self.objective!r} does not: use"
+                " search='certified'."
             )
         check_safety(self.safety)
         check_choice(self.evidence, "evidence", ("labels", "model", "both"))
@@ -81,17 +81,17 @@ class Options:
 
     @property
     def bounded(self) -> Criterion:
-        """The criterion; a quotient is maximised by rules that have a threshold of their own, too."""
+        """The criterion; an objective that is a quotient adds a free threshold to the rules."""
         return self.criterion & SelectionBudget() if self.target.is_ratio else self.criterion
 
     @property
     def solver(self) -> Search:
-        """The search itself, where a string names it."""
+        """The search, resolved if a string names it."""
         return resolve_search(self.search)
 
 
 def resolve_search(search: str | Search) -> Search:
-    """Return the search that a string names; anything with a ``solve`` method is returned as it is."""
+    """Return the search that a string names; an object with a ``solve`` method is returned unchanged."""
     if isinstance(search, str) and search in _SEARCHES:
         found: Search = _SEARCHES[search]()
         return found
@@ -104,9 +104,9 @@ def resolve_search(search: str | Search) -> Search:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Some rows, a criterion written out for them, and the evidence that they are.
+    """Some rows, a criterion expanded for them, and their evidence.
 
-    ``reference`` are decisions whose rates say how sure the bounds are, where the model's own would mislead.
+    ``reference`` are decisions whose rates determine the standard errors, if the model's own would be misleading.
     """
 
     rows: Rows
@@ -123,7 +123,7 @@ class Setting:
 
     @classmethod
     def of(cls, rows: Rows, options: Options) -> Setting:
-        """Write a criterion out for some rows, and weigh their evidence."""
+        """Expand a criterion for some rows, and compute their evidence."""
         rows = rows.for_criterion(options.criterion)
         system = write_out(options.bounded, rows.groups)
         needed = [name for key in system.attributes for name in (base_of(key), key)]
@@ -149,11 +149,11 @@ class Setting:
         shares = kinds[0].priors / _stratum_shares(rows, system)
         if options.priors is not None:
             if options.criterion.strata:
-                raise InputError("priors are counted in each stratum where a criterion has within=: leave them out.")
+                raise InputError("priors are counted in each stratum if a criterion has within=: leave them out.")
             shares = event_priors(options.priors, system.events, groups, complete=options.missing == "raise")
         contrasts = scores.contrasts(posteriors / shares, system.contrasts)
         if len(rows) > 1 and np.ptp(margins) == 0.0 and (np.ptp(contrasts, axis=0) == 0.0).all():
-            raise InputError("p_y and p_group are the same in every row: constant scores leave nothing to decide by.")
+            raise InputError("p_y and p_group are the same in every row: decisions need scores that vary.")
         return cls(rows, options, system, groups, margins, contrasts, shares, kinds[0].priors, found, costs)
 
     def at(self, ranges: Ranges, tolerance: float) -> Setting:
@@ -164,12 +164,12 @@ class Setting:
 
     @cached_property
     def strata(self) -> tuple[Setting, ...]:
-        """One setting for each stratum, where each bound speaks of one alone; nothing where there are no strata.
+        """One setting for each stratum, if each bound involves only one stratum; empty without strata.
 
-        What is decided in one stratum then changes nothing in another, so that the best rules of all make the best one.
+        Decisions in one stratum then have no effect on another, so the best rules of all strata form the best rule.
         """
         if self.options.target.name == BALANCED:
-            return ()  # a label's weight is that of its share among all rows
+            return ()  # a label's weight depends on its share among all rows
         inside = dict.fromkeys(event.stratum for event in self.system.events)
         if len(inside) < 2 or None in inside or len({stratum[0] for stratum in inside if stratum is not None}) != 1:
             return ()
@@ -177,7 +177,7 @@ class Setting:
 
     @cached_property
     def learned_from(self) -> dict[str, Any]:
-        """What a rule says about the rows it was learnt from, as plain data."""
+        """What a rule records about the rows it was learnt from, as plain data."""
         n = len(self.rows)
         shares = zip(self.system.names, self.counted_priors, strict=True)
         return {
@@ -189,12 +189,12 @@ class Setting:
         }
 
     def problem(self, tolerances: Sequence[float]) -> Problem:
-        """Return what a search sees, with one step of bounds for each tolerance, drawn in by the safety."""
+        """Return the problem for a search, with one step of bounds for each tolerance, tightened by the safety."""
         lower, upper = self.system.bounds(tolerances)
         if self.options.safety > 0.0:
             lower, upper = self.safety.draw_in(lower, upper)
         matrix = self.system.matrix
-        # A row whose margin and contrasts are all rounding is on the boundary of every rule, and decided negatively.
+        # A row whose margin and contrasts are only rounding error is on the boundary of every rule: it is decided 0.
         tied = (np.abs(self.margins) <= MARGIN_ROUNDING * sum(self.costs)) & ~self.contrasts.any(axis=1)
         return Problem(
             margin=np.where(tied, 0.0, self.margins),
@@ -212,7 +212,7 @@ class Setting:
 
     @cached_property
     def safety(self) -> Safety:
-        """How far the bounds are drawn in: by the model's own decisions, or by those of reference."""
+        """How far the bounds are tightened, from the model's own decisions or those of ``reference``."""
         chosen = self.margins > 0.0 if self.reference is None else self.reference
         return Safety.of(
             self.system,
@@ -225,7 +225,7 @@ class Setting:
         )
 
     def expected_optimum(self, problem: Problem) -> float | None:
-        """Return what the best decisions are expected to be worth if the probabilities are right, from some rows."""
+        """Return the expected utility of the best decisions if the probabilities are correct, from some rows."""
         if problem.divisor is not None:
             return None
         some = slice(None, None, max(1, len(self.rows) // ROWS_FOR_EXPECTATION))
@@ -246,16 +246,16 @@ class Setting:
         return evidence_kinds.expected_offset(weight, self.rows.p_y[some], self.options.target) + found.value
 
     def decide(self, z: FloatArray) -> NDArray[np.bool_]:
-        """Return the decisions of the rule z on these rows: the search and the rule evaluate the same expression."""
+        """Return the decisions of the rule z on these rows, with the same expression that the rule evaluates."""
         decisions: NDArray[np.bool_] = self._rule_of(z).decision_function(self.rows.p_y, self.rows.p_group) > 0.0
         return decisions
 
     def solve(self, problem: Problem) -> list[Solution | NoRule]:
-        """Return what the search finds for each step of a problem's bounds."""
+        """Return the search's result for each step of a problem's bounds."""
         return ratio.solve(problem, self.options.solver, self.options.random_state)
 
     def rule(self, problem: Problem, solution: Solution, tolerance: float, step: int) -> Rule:
-        """Return the rule of a solution of any search; its numbers are those of the rule's own decisions."""
+        """Return the rule of a solution of any search; its numbers are recomputed from the rule's own decisions."""
         utility, values = problem.evaluate(problem.decide(np.array(solution.z)))
         if solution.status != "plug-in" and problem.excess(values, step) > FEASIBILITY_SLACK:
             raise InputError(
@@ -276,12 +276,12 @@ class Setting:
 
     @cached_property
     def reported(self) -> tuple[Constraint, ...]:
-        """The bounds whose values rules report: those of the criterion, as it says them where it has levels."""
+        """The bounds whose values rules report: those of the criterion, in its own terms if it has levels."""
         reported = self.options.criterion.reported(self.rows.groups)
         return reported if self.system.levels else self.system.constraints[: len(reported)]
 
     def measure(self, decisions: NDArray[np.bool_]) -> FloatArray:
-        """Return the value of each reported bound; 0 where a rate in it is one of no rows."""
+        """Return the value of each reported bound; 0 if a rate in it has no rows."""
         rates = decisions.astype(np.float64) @ self.evidence.shares
         if not self.system.levels:
             values = self.system.matrix @ rates + self.system.shift
@@ -294,17 +294,17 @@ class Setting:
         )
 
     def rate(self, event: Event, rates: FloatArray) -> float:
-        """Return what an event counts, given the rates of positive decisions in the system's events."""
+        """Return the value of an event, given the rates of positive decisions in the system's events."""
         known = dict(zip(self.system.events, rates.tolist(), strict=True))
         return rate_of(event, known, shares_of(dict(zip(self.system.events, self.counted_priors, strict=True))))
 
     def gap(self, values: Sequence[float] | FloatArray) -> float:
-        """Return the largest difference among the reported bounds that the caller's tolerance moves."""
+        """Return the largest difference among the reported bounds that depend on the caller's tolerance."""
         moving = [bound.tolerance is None for bound in self.reported]
         return float(np.abs(np.asarray(values)[moving]).max())
 
     def with_bounds(self, solution: Solution, problem: Problem, tolerance: float, step: int) -> Solution:
-        """Return a solution with the bounds that were asked for and those that were used, where safety drew them in."""
+        """Return a solution with the requested bounds and those used, if safety tightened them."""
         if self.options.safety == 0.0:
             return solution
         asked, used = self.system.bounds([tolerance]), (problem.lower[[step]], problem.upper[[step]])
@@ -332,7 +332,7 @@ class Setting:
 
 
 def _stratum_shares(rows: Rows, system: System) -> FloatArray:
-    """Return, for each event, the share of the rows that are in its stratum: all where it is of all rows."""
+    """Return, for each event, the share of the rows in its stratum: 1 if it has none."""
     found = np.ones(len(system.events))
     for j, event in enumerate(system.events):
         if event.stratum is not None:
@@ -348,7 +348,7 @@ def pairs(lower: FloatArray, upper: FloatArray) -> tuple[tuple[float, float], ..
 
 
 def _bounded(solution: Solution, problem: Problem) -> Solution:
-    """Return a solution whose utility was counted again, with what the search's bound proves about that utility."""
+    """Return a solution with recounted utility, and the search's bound adjusted to that utility."""
     reached = solution.upper_bound <= solution.utility + problem.resolution
     status = solution.status
     if status in ("optimal", "gap"):

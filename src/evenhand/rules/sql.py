@@ -1,8 +1,8 @@
-"""A rule as one SQL expression over the columns that hold the probabilities.
+"""A rule as one SQL expression over the probability columns.
 
 The expression has the same operations in the same order as :meth:`evenhand.Rule.decision_function`, in double
 precision, so an engine that follows IEEE 754 decides every row as Python does. A row with a score that is NULL, NaN or
-no probability is decided NULL.
+not a probability is decided NULL.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NO_STRATUM = object()
 
 
 def _doubled(text: str) -> str:
-    """Return a text literal as the standard has it: a quote is doubled, and a backslash is a sign like any other."""
+    """Return a text literal in standard SQL: a quote is doubled, and a backslash is an ordinary character."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def _escaped(text: str, mark: str = "'") -> str:
-    """Return a literal or a name for engines in which a backslash escapes, and a literal ends with its line."""
+    """Return a literal or a name for engines in which a backslash is an escape, and a literal ends with its line."""
     for sign, escape in {"\\": "\\\\", mark: f"\\{mark}", "\n": "\\n", "\r": "\\r"}.items():
         text = text.replace(sign, escape)
     return f"{mark}{text}{mark}"
@@ -51,8 +51,8 @@ def _prefixed(text: str) -> str:
 def _in_hex(decoded: str, signs: str, *, ascii_only: bool = False) -> Callable[[str], str]:
     """Return a spelling of texts that does not depend on an engine's version or settings.
 
-    A text with one of these signs, or with others than ASCII has, is written in hexadecimal digits and ``decoded``:
-    whether a backslash escapes, whether two quotes are one, and what is replaced by a variable differ.
+    A text with one of these characters, or with non-ASCII ones, is written in hexadecimal digits and ``decoded``,
+    because engines differ in whether a backslash escapes, whether two quotes are one, and which variables are replaced.
     """
 
     def spell(text: str) -> str:
@@ -64,7 +64,7 @@ def _in_hex(decoded: str, signs: str, *, ascii_only: bool = False) -> Callable[[
 
 
 def _pieced(pieces: Mapping[str, str], *, mark: str = "", plus: str = "||") -> Callable[[str], str]:
-    """Return a spelling of texts in which some signs are expressions of their own, put together by an operator."""
+    """Return a spelling of texts in which some characters are separate expressions, joined by an operator."""
     cuts = re.compile("(" + "|".join(map(re.escape, pieces)) + ")")
 
     def spell(text: str) -> str:
@@ -83,13 +83,13 @@ class Dialect:
     number : str
         A double precision number, with ``{}`` for its digits.
     quote : str
-        The sign before a name and the one after it, which is doubled inside, or escaped where ``escapes`` is True.
+        The characters before and after a name; inside, the latter is doubled, or escaped if ``escapes`` is True.
     text : callable
         Returns a text as a literal.
     escapes : bool
         Whether a backslash escapes inside a quoted name.
     forbidden : tuple of str
-        What a name may not have, because the engine or its usual client replaces it wherever it is written.
+        Text that a name may not contain, because the engine or its usual client replaces it everywhere.
     truth : tuple of str
         False and True.
     """
@@ -102,7 +102,7 @@ class Dialect:
     truth: tuple[str, str] = ("FALSE", "TRUE")
 
     def literal(self, value: float) -> str:
-        """Return a double precision literal that reads back to the same bits."""
+        """Return a double precision literal that reads back exactly."""
         return self.number.format(repr(float(value)))
 
     def name(self, column: str) -> str:
@@ -113,8 +113,8 @@ class Dialect:
         for signs in self.forbidden:
             if signs in column:
                 raise InputError(
-                    f"The column {column!r} has {signs!r} in its name, which this dialect replaces by something else"
-                    " wherever it is written: rename the column."
+                    f"The column {column!r} has {signs!r} in its name, which this dialect replaces everywhere:"
+                    " rename the column."
                 )
         first, last = self.quote[0], self.quote[1]
         return _escaped(column, last) if self.escapes else f"{first}{column.replace(last, 2 * last)}{last}"
@@ -135,13 +135,13 @@ class Dialect:
 
 
 def _is_text(text: str) -> bool:
-    """Tell whether a text has only signs that every engine can hold: no NUL, and no half of a surrogate pair."""
+    """Return whether every engine can store a text: no NUL character, and no half of a surrogate pair."""
     return "\x00" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 _MYSQL = Dialect("CAST('{}' AS DOUBLE)", "``", _in_hex("CONVERT(X'{}' USING utf8mb4)", signs="\\\r\n", ascii_only=True))
 _SPARK = Dialect("CAST('{}' AS DOUBLE)", "``", _in_hex("CAST(X'{}' AS STRING)", signs="\\'$"), forbidden=("${",))
-# sqlcmd replaces $(NAME), takes a line with GO for the end, and SQL Server drops a backslash at the end of a line.
+# sqlcmd replaces $(NAME) and treats a line GO as the end, and SQL Server drops a backslash at the end of a line.
 _TSQL = _pieced({"\r": "NCHAR(13)", "\n": "NCHAR(10)", "$": "NCHAR(36)"}, mark="N", plus="+")
 DIALECTS = {
     "ansi": Dialect("CAST({} AS DOUBLE PRECISION)"),
@@ -155,7 +155,7 @@ DIALECTS = {
     "redshift": Dialect("CAST('{}' AS DOUBLE PRECISION)", text=_pieced({"\\": "CHR(92)"})),
     "snowflake": Dialect("CAST('{}' AS DOUBLE)", text=_in_hex("HEX_DECODE_STRING('{}')", signs="\\&")),
     "spark": _SPARK,
-    # SQLite reads a name in double quotes that is no column as a text; one in backticks is an error.
+    # SQLite reads an unknown name in double quotes as a text; in backticks it is an error.
     "sqlite": Dialect("{}", "``"),
     "trino": Dialect("CAST('{}' AS DOUBLE)"),
     "tsql": Dialect(
@@ -184,7 +184,7 @@ def to_sql(
     if rule.strata:
         return _by_stratum(rule, p_y, p_group, dialect, output, _strata_columns(rule, strata))
     if strata is not None:
-        raise InputError("strata is for a rule whose criterion has within=: this one has no strata.")
+        raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
     cells = group_cells(rule, p_group, spelling)
     margin = fair_margin(rule, spelling.name(p_y), cells, spelling)
     if output == "margin":
@@ -202,7 +202,7 @@ def to_sql(
 
     at_the_edge = fair_margin(rule, edged(p_y), group_cells(rule, p_group, spelling, edged), spelling)
     low, high = spelling.literal(-EDGE_SLACK), spelling.literal(1.0 + EDGE_SLACK)
-    # Wherever an engine sorts NaN, it is in no range, and neither is NULL.
+    # Engines sort NaN differently, but it is in no range, and neither is NULL.
     return f"CASE {decided('0', '1', margin)} {decided(low, high, at_the_edge)} END"
 
 
@@ -217,10 +217,12 @@ def _strata_columns(rule: Rule, strata: Mapping[str, str] | None) -> dict[str, s
 
 
 def _by_stratum(rule: Rule, p_y: str, p_group: Any, dialect: str, output: Output, columns: Mapping[str, str]) -> str:
-    """Return one CASE over the strata, with the expression of each; a row in none of them is as the rule says."""
+    """Return one CASE over the strata, with the expression of each, and the rule's default for other rows."""
     spelling = dialect_of(dialect)
     if len(rule.strata) > 1:
-        raise InputError("A rule with strata of several columns is not written in SQL: write each with for_stratum.")
+        raise InputError(
+            "A rule with several columns of strata cannot be written as one SQL expression: use for_stratum."
+        )
     ((name, column),) = columns.items()
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
 
@@ -236,7 +238,7 @@ def _by_stratum(rule: Rule, p_y: str, p_group: Any, dialect: str, output: Output
 
 
 def to_the_edge(text: str, spelling: Dialect) -> str:
-    """Return a probability as Python reads it: what rounding took over the edge of [0, 1] is set to it."""
+    """Return a probability as Python reads it: values outside [0, 1] only by rounding are clipped."""
     zero, one, low, high = map(spelling.literal, (0.0, 1.0, -EDGE_SLACK, 1.0 + EDGE_SLACK))
     return (
         f"CASE WHEN {text} BETWEEN {low} AND 0 THEN {zero} WHEN {text} BETWEEN 1 AND {high} THEN {one} ELSE {text} END"
@@ -279,7 +281,7 @@ def group_cells(
 def group_columns(rule: Rule, p_group: Any) -> dict[AttributeKey, Texts]:
     """Return, for each attribute, the names of its probabilities' columns, of shape (G,) or (2, G).
 
-    One column may be None: it is what the others leave of 1.
+    One column may be None: it is 1 minus the sum of the others.
     """
     if not isinstance(p_group, Mapping):
         raise InputError("p_group must be a dict from groups, or pairs (label, group), to the names of columns.")
@@ -303,7 +305,7 @@ def group_columns(rule: Rule, p_group: Any) -> dict[AttributeKey, Texts]:
             raise InputError(f"p_group of {name!r} must have a column for each of {wanted!r}; it has {list(cells)!r}.")
         columns = [cells[key] for key in wanted]
         if sum(column is None for column in columns) > 1:
-            raise InputError(f"p_group of {name!r} may have one column that is None, not several.")
+            raise InputError(f"p_group of {name!r} may have only one column that is None.")
         for column in columns:
             if column is not None:
                 check_text(column, f"Each column of p_group of {name!r}", "the name of a column")

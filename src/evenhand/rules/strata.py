@@ -20,7 +20,7 @@ from evenhand.inputs import (
 from evenhand.rules.events import Stratified
 
 Codes = NDArray[np.intp]
-# So many strata or cells are named in a message.
+# The number of strata or cells that a message names.
 MOST_NAMED = 5
 
 
@@ -32,7 +32,7 @@ def read_strata(
     Parameters
     ----------
     strata : array, Series, frame or dict of columns, or None
-        The columns. A single one without a name is the one that is wanted.
+        The columns. A single unnamed column is the requested one.
     wanted : sequence of str
         The columns that a criterion or a rule names.
     n_rows : int
@@ -42,7 +42,7 @@ def read_strata(
     """
     if strata is None or not wanted:
         if strata is not None:
-            raise InputError("strata is for a criterion that compares within a column: within='occupation', say.")
+            raise InputError("strata needs a criterion with within=, such as within='occupation'.")
         if wanted:
             raise InputError(
                 f"Groups are compared within {wanted[0]!r}: pass each row's stratum, as"
@@ -67,24 +67,24 @@ def read_strata(
 
 
 def check_unstratified(strata: Sequence[str], where: str, instead: str) -> None:
-    """Raise where a criterion or a rule with strata is given to what cannot take one."""
+    """Raise if a criterion or a rule has strata where they are not supported."""
     if strata:
-        raise InputError(f"{where} takes no within= ({strata[0]!r} here): {instead}.")
+        raise InputError(f"{where} does not support within= ({strata[0]!r} here): {instead}.")
 
 
 def check_known(key: Stratified, strata: Attribute) -> None:
-    """Raise where a row's stratum is not known, unless such rows are left to the model."""
+    """Raise if a row's stratum is not known, unless such rows are left to the model."""
     unknown = np.flatnonzero(strata.codes < 0)
     if unknown.size and key.thin is None:
         raise InputError(
             f"The column of strata {key.within!r} is missing in {unknown.size} rows (the first is row {unknown[0]}):"
-            " drop them, give them a stratum of their own, or leave them to the model's own decisions, with thin=30 in"
+            " drop them, give them a separate stratum, or leave them to the model's own decisions, with thin=30 in"
             " the criterion."
         )
 
 
 def pair_codes(pairs: Sequence[Hashable], strata: Sequence[Hashable], members: Sequence[Hashable]) -> Codes:
-    """Return the place of each (stratum, group) among the pairs, of shape (strata + 1, groups + 1); -1 for no place.
+    """Return the index of each (stratum, group) among the pairs, of shape (strata + 1, groups + 1); -1 if absent.
 
     The last row and column are for unknown strata and groups, whose code is -1.
     """
@@ -99,8 +99,8 @@ def pair_codes(pairs: Sequence[Hashable], strata: Sequence[Hashable], members: S
 def spread(probabilities: FloatArray, codes: Codes, places: Codes, n_pairs: int) -> FloatArray:
     """Return p(s, a | x) or p(Y, s, a | x), of shape (n, pairs) or (n, 2, pairs), from p(a | x) or p(Y, a | x).
 
-    ``codes`` is each row's stratum, and ``places`` is what :func:`pair_codes` returns. A row whose stratum is not
-    among the pairs has nothing but zeros.
+    ``codes`` is each row's stratum, and ``places`` is the result of :func:`pair_codes`. A row whose stratum is not
+    among the pairs has only zeros.
     """
     found = np.zeros((*probabilities.shape[:-1], n_pairs))
     rows = np.arange(len(probabilities))
@@ -114,7 +114,7 @@ def spread(probabilities: FloatArray, codes: Codes, places: Codes, n_pairs: int)
 def places_of_new_rows(
     key: Stratified, pairs: Sequence[Hashable], members: Sequence[Hashable], strata: Attribute
 ) -> Codes:
-    """Return what :func:`pair_codes` does, for the strata of new rows; raise at one that is not among the pairs.
+    """Do the same as :func:`pair_codes` for the strata of new rows; raise for one that is not among the pairs.
 
     With ``thin`` in the criterion such a stratum is left to the model's own decisions.
     """
@@ -123,15 +123,15 @@ def places_of_new_rows(
     strange = [stratum for stratum in strata.groups if stratum not in known]
     if strange and key.thin is None:
         raise InputError(
-            f"The stratum {strange[0]!r} of {key.within!r} did not occur when the rule was learnt, which knows"
-            f" {sorted(map(str, known))!r}: nothing is known about its rates. With thin=30 in the criterion, say, such"
+            f"The stratum {strange[0]!r} of {key.within!r} did not occur when the rule was learnt, which has"
+            f" {sorted(map(str, known))!r}, so its rates are unknown. With thin=30 in the criterion, for example, such"
             " rows are left to the model's own decisions."
         )
     return pair_codes(pairs, strata.groups, members)
 
 
 def thin_text(key: Stratified, cells: Mapping[Hashable, str]) -> str:
-    """Return which strata have too few rows, given the thinnest cell of each in words."""
+    """Return a text on the strata with too few rows, given a description of the smallest cell of each."""
     listed = list(cells.items())
     named = ", ".join(f"{key.within}={stratum} ({cell})" for stratum, cell in listed[:MOST_NAMED])
     more = len(listed) - MOST_NAMED

@@ -1,4 +1,4 @@
-"""A criterion written out for given groups: events, bounds, and the independent contrasts that span them."""
+"""A criterion expanded for given groups: events, bounds, and the independent contrasts that span them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Shares = Mapping[tuple[AttributeKey | None, Hashable], float]
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """A criterion written out for given groups: its events, its bounds, and the contrasts that span them.
+    """A criterion expanded for given groups: its events, its bounds, and the contrasts that span them.
 
     Attributes
     ----------
     events : tuple of Event
-        The events that the bounds speak of, in order of appearance.
+        The events in the bounds, in order of appearance.
     constraints : tuple of Constraint
         The bounds.
     contrasts : array of shape (K, events)
-        The first linearly independent rows of the constraint matrix: the paper's scores are theirs.
+        The first linearly independent rows of the constraint matrix, which define the paper's scores.
     mixing : array of shape (constraints, K)
         Each constraint as a combination of the contrasts.
     names : tuple of str
-        The events in words, no two alike.
+        A unique text for each event.
     shift : array of shape (constraints,)
-        What each constraint's value has besides the combination of rates.
+        The constant of each constraint's value, besides the combination of rates.
     measured : tuple of Constraint
-        The bounds as the criterion says them, one for each of ``constraints``: on precision, say, instead of on what it
-        means for the rates.
+        The bounds in the criterion's own terms, one for each of ``constraints``: for example on precision, instead of
+        on the rates that determine it.
     matrix : array of shape (constraints, events)
         The constraints over the events.
     levels : tuple of Level
-        What the criterion leaves open; the constraints are then those at some levels.
+        The criterion's open levels; the constraints are then those at some levels.
     """
 
     events: tuple[Event, ...]
@@ -68,12 +68,12 @@ class System:
 
     @property
     def plain(self) -> bool:
-        """Whether the bounds are on rates of positive decisions as the criterion says them."""
+        """Whether the bounds are already on rates of positive decisions in the criterion's own terms."""
         return self.constraints == self.measured
 
     @property
     def measured_events(self) -> tuple[Event, ...]:
-        """What the bounds as the criterion says them speak of, in order of appearance."""
+        """The events in the ``measured`` bounds, in order of appearance."""
         return tuple(dict.fromkeys(event for bound in self.measured for event, _ in bound.terms))
 
     @property
@@ -83,16 +83,16 @@ class System:
 
     @property
     def moving(self) -> NDArray[np.bool_]:
-        """Which bounds are the caller's tolerance, rather than their own."""
+        """A mask of the bounds that depend on the caller's tolerance."""
         return np.array([bound.tolerance is None for bound in self.constraints])
 
     @property
     def moves(self) -> bool:
-        """Whether the caller's tolerance has any effect on the bounds."""
+        """Whether the caller's tolerance affects any bound."""
         return bool(self.moving.any()) or any(level.moving for level in self.levels)
 
     def spanned_by(self, contrasts: FloatArray) -> System:
-        """Return the same bounds with other contrasts; ``mixing`` then is as near as combinations of these come."""
+        """Return the same bounds with other contrasts; ``mixing`` is then the closest combination of these."""
         mixing = np.linalg.lstsq(contrasts.T, self.matrix.T, rcond=None)[0].T
         return replace(self, contrasts=contrasts, mixing=np.ascontiguousarray(mixing))
 
@@ -103,12 +103,12 @@ def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None
     Parameters
     ----------
     criterion : Criterion
-        What must hold.
+        The fairness criterion.
     groups : dict of tuples
         Each attribute's groups.
     shares : dict of (attribute, group) to float, default=None
         The share of positive labels in each group. Bounds on precision, negative predictive value and accuracy depend
-        on it. ``None`` takes one half: enough to see which events there are.
+        on it. ``None`` uses one half, which is enough to list the events.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def write_out(criterion: Criterion, groups: Groups, shares: Shares | None = None
 
 
 def _linear(bound: Constraint, shares: Shares | None) -> tuple[Constraint, float]:
-    """Return a bound as one on shares of positive decisions, and the constant that its sum leaves out.
+    """Return a bound in terms of rates of positive decisions, and the constant of its sum.
 
     With the share s of positive labels in a group, and the rates r1 and r0 of positive decisions among its positive and
     negative labels: accuracy is ``s r1 - (1 - s) r0 + (1 - s)``; precision is at least q where
@@ -180,7 +180,7 @@ def _linear(bound: Constraint, shares: Shares | None) -> tuple[Constraint, float
 
 
 def rate_of(event: Event, rates: Mapping[Event, float], shares: Shares) -> float:
-    """Return what an event counts, from the rates of positive decisions; NaN where its share is one of no rows."""
+    """Return the value of an event, from the rates of positive decisions; NaN if it has no rows."""
     if event.kind == "selection":
         return rates[event]
     negative, positive = event.by_label

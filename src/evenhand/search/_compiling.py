@@ -13,9 +13,9 @@ from numba.core import config as _config
 from numba.core import event
 
 NOTICE = "evenhand: compiling the search for this number of contrasts and constraints. This happens once per machine."
-# numba makes its attributes when it is imported.
+# numba creates its attributes when it is imported.
 config: Any = _config
-# What is changed while kernels are compiled belongs to the whole process.
+# Settings that change while kernels compile belong to the whole process.
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -34,16 +34,16 @@ class _Announcer(event.Listener):
 
 @contextmanager
 def notice_of_compilation(*kernels: Any) -> Iterator[None]:
-    """Say so once on standard error when one of the kernels is compiled, and not when it is loaded from disk."""
+    """Print the message once on standard error if a kernel is compiled, not if it is loaded from disk."""
     with event.install_listener("numba:compile", _Announcer(kernels)):
         yield
 
 
 @contextmanager
 def quick_compilation() -> Iterator[None]:
-    """Compile kernels with less effort, and collect no garbage meanwhile: that takes a tenth of the time.
+    """Compile kernels with less optimisation and without garbage collection, in a tenth of the time.
 
-    The kernels branch on every row: the optimiser's higher levels and its vectoriser take time and gain nothing.
+    The kernels branch on every row: the optimiser's higher levels and its vectoriser take time without benefit.
     """
     with _ONE_AT_A_TIME:
         enabled = gc.isenabled()

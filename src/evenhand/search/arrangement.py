@@ -23,9 +23,9 @@ Region = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The planes of a problem in half-cube coordinates, their bundles, and the bounds that rules have to meet.
+    """The planes of a problem in half-cube coordinates, their bundles, and the bounds of the rules.
 
-    ``constant`` has the sums of what is decided whatever z is.
+    ``constant`` has the sums of the rows whose decision does not depend on z.
     """
 
     planes: FloatArray
@@ -37,14 +37,14 @@ class Arrangement:
     def of(cls, problem: Problem) -> Arrangement:
         """Return a problem's arrangement."""
         planes, scale, constant = planes_of(problem)
-        # Kernels that are called through a pointer take arrays of one kind: in order, and not read-only.
+        # Kernels that are called through a pointer need contiguous, writable arrays.
         lower, upper, basis = np.array(problem.lower), np.array(problem.upper), np.array(problem.basis, dtype=np.intp)
         ladder = Ladder(np.ascontiguousarray(lower), np.ascontiguousarray(upper), basis, scale)
         return cls(planes, constant, ladder, _bundles_of(planes, problem.dimension + 1))
 
     @property
     def dimension(self) -> int:
-        """K: a point has one coordinate more."""
+        """K: a point has one more coordinate."""
         return len(self.ladder.scale)
 
     def point_of(self, z: FloatArray) -> FloatArray:
@@ -59,7 +59,7 @@ class Arrangement:
         return z
 
     def point_beside(self, centre: FloatArray, rows: NDArray[np.int32], z: FloatArray) -> FloatArray:
-        """Return a point where these planes decide as the rule z does, and the others as they do at a box's centre."""
+        """Return a point where these planes decide as the rule z does, and the others as at a box's centre."""
         coordinates = self.planes[:, : self.dimension + 1]
         meeting = centre - np.linalg.lstsq(coordinates[rows], coordinates[rows] @ centre, rcond=1e-12)[0]
         toward = np.concatenate([[1.0], z]) / max(1.0, float(np.abs(z).max()))
@@ -72,7 +72,7 @@ class Arrangement:
         return point
 
     def offer(self, incumbent: Incumbent, point: FloatArray) -> None:
-        """Keep a point for every step that it meets and improves, if it is a rule and off every plane."""
+        """Keep a point for every step that it improves and whose bounds it meets, if it is a rule off every plane."""
         k = self.dimension
         terms = self.planes[:, : k + 1] * point
         level = terms.sum(axis=1)
@@ -97,7 +97,7 @@ def faces(k: int) -> list[Region]:
 
 
 def pieces(centre: FloatArray, radius: FloatArray) -> list[Region]:
-    """Return the box's 2^K parts, halved along every side that it has, but for the many sides of many dimensions."""
+    """Return the box's 2^K parts, halved along every side; in many dimensions, only along some sides."""
     halved = np.flatnonzero(radius > 0.0)[:SIDES_HALVED_AT_ONCE]
     half = radius.copy()
     half[halved] *= 0.5
@@ -110,23 +110,23 @@ def pieces(centre: FloatArray, radius: FloatArray) -> list[Region]:
 
 
 def planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the planes, the scale that each contrast was divided by, and what is decided whatever z is."""
+    """Return the planes, the scale that each contrast was divided by, and the sums that do not depend on z."""
     scale = np.array([_scale(column) for column in problem.contrasts.T])
     n, n_effects = problem.effects.shape
     constant = np.zeros(1 + n_effects)
     constant[0] = problem.offset
     merged = np.empty((n, problem.dimension + 2 + n_effects))
     slots = np.full(2 ** max(4, int(np.ceil(np.log2(max(1, 2 * n))))), -1, dtype=np.int32)
-    # For arrays that cannot be written to, the kernel would be compiled again.
+    # The kernel would be compiled again for read-only arrays.
     rows = [np.require(a, requirements="W") for a in (problem.margin, problem.contrasts, problem.gain, problem.effects)]
     found = merge_planes(*rows, scale, slots, merged, constant)
     return np.ascontiguousarray(merged[:found]), scale, constant
 
 
 def _bundles_of(planes: FloatArray, n_coordinates: int) -> Bundles:
-    """Return the planes with like directions, for each face."""
+    """Return the planes with similar directions, for each face."""
     k = n_coordinates - 1
-    # In many dimensions hardly any directions are alike, and looking for them takes longer than the search has.
+    # In many dimensions hardly any directions are similar, and finding them takes too long.
     deepest = DEPTH_OF_BUNDLES.get(k, DEPTH_OF_BUNDLES_BEYOND) if k <= MOST_DIMENSIONS_WITH_BUNDLES else 0
     depth = int(np.clip(np.log2(max(1, len(planes)) / ROWS_A_BUNDLE), 0, deepest))
     codes = np.zeros((n_coordinates, len(planes)), dtype=np.int32)
@@ -138,5 +138,5 @@ def _bundles_of(planes: FloatArray, n_coordinates: int) -> Bundles:
 
 
 def _scale(contrast: FloatArray) -> float:
-    """Return a typical size of a contrast as a power of two: scaling is then exact, and copies of rows move nothing."""
+    """Return a typical size of a contrast as a power of two, so that scaling is exact and copies have no effect."""
     return float(2.0 ** np.round(np.log2(typical_size(contrast))))

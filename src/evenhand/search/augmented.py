@@ -1,6 +1,6 @@
-"""The smoothed problem as one smooth function of z, its augmented Lagrangian, and how that is minimised.
+"""The smoothed problem as a smooth function of z, its augmented Lagrangian, and its minimisation.
 
-Each decision [m - z.g > 0] counts with its chance sigmoid((m - z.g) / tau). Sums of columns over the rows are then
+Each decision [m - z.g > 0] counts with the weight sigmoid((m - z.g) / tau). Sums of columns over the rows are then
 smooth in z; their gradients are matrix-vector products. See :mod:`evenhand.search.smoothed` for the search.
 """
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from evenhand.inputs import FloatArray
 
-ROWS_A_BLOCK = 16_384  # fits into a cache, and stays on one thread
-VISITS_A_CALL = 2_000  # what a call costs however few its rows are
+ROWS_A_BLOCK = 16_384  # fits into a cache, and uses one thread
+VISITS_A_CALL = 2_000  # the fixed cost of a call
 ITERATIONS = 12
 PENALTY_GROWTH = 1.4
 
@@ -35,7 +35,7 @@ class SmoothSums:
         self.work = 0
 
     def smooth(self, z: FloatArray, tau: float) -> FloatArray:
-        """Return the columns' sums where each row counts with its chance, sigmoid((m - z.g) / tau)."""
+        """Return the columns' sums with each row weighted by sigmoid((m - z.g) / tau)."""
         total = np.zeros(self.width)
         for (margin, contrasts, table), chance in zip(self.blocks, self.chances, strict=True):
             np.dot(z, contrasts, out=chance)
@@ -50,14 +50,14 @@ class SmoothSums:
         return total
 
     def exact(self) -> FloatArray:
-        """Return the columns' sums over the rows that the rule smoothed last decides 1."""
+        """Return the columns' sums over the rows that the last smoothed rule decides 1."""
         total = np.zeros(self.width)
         for (_, _, table), chance in zip(self.blocks, self.chances, strict=True):
             total += table @ (chance > 0.5).astype(np.float64)
         return total
 
     def gradient(self, prices: FloatArray, tau: float) -> FloatArray:
-        """Return the gradient of prices . sums where the sums were smoothed last."""
+        """Return the gradient of prices . sums at the last smoothed point."""
         total = np.zeros(self.k)
         for (_, contrasts, table), chance in zip(self.blocks, self.chances, strict=True):
             weight = prices @ table
@@ -67,9 +67,9 @@ class SmoothSums:
         return total / tau
 
     def curvature(self, tau: float) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients of all sums where they were smoothed last, and the rows' spread on the boundary.
+        """Return the gradients of all sums at the last smoothed point, and the rows' spread on the boundary.
 
-        Where probabilities are calibrated, the spread is the curvature of minus the utility, but for a factor.
+        If probabilities are calibrated, the spread is proportional to the curvature of minus the utility.
         """
         gradients = np.zeros((self.width, self.k))
         spread = np.zeros((self.k, self.k))
@@ -84,8 +84,8 @@ class SmoothSums:
 class Lagrangian:
     """The augmented Lagrangian of some bounds, as a function of z.
 
-    ``matrix`` makes the constraints' values of the sums, whose first is the utility; ``size`` is what a constraint's
-    value can be at most.
+    ``matrix`` computes the constraints' values from the sums, the first of which is the utility; ``size`` is the
+    largest value of each constraint.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Lagrangian:
         self.lower, self.upper = lower / self.size, upper / self.size
 
     def value(self, z: FloatArray) -> float:
-        """Return the function's value; where it was asked for last is where the other methods look."""
+        """Return the function's value; the other methods use the point of the last call."""
         self.at = self.sums.smooth(z, self.tau)
         shifted = self.matrix @ self.at[1:] / self.size + self.multipliers / self.penalty
         self.distance = shifted - np.minimum(np.maximum(shifted, self.lower), self.upper)
@@ -131,13 +131,13 @@ class Lagrangian:
         return np.asarray(np.linalg.inv(curvature + ridge * np.eye(len(curvature))), dtype=np.float64)
 
     def raise_multipliers(self) -> None:
-        """Let the multipliers take over what the penalty holds now."""
+        """Update the multipliers with the present penalty."""
         self.multipliers = self.penalty * self.distance
         self.penalty *= PENALTY_GROWTH
 
 
 def minimise(lagrangian: Lagrangian, z: FloatArray, iterations: int, note: Note | None = None) -> FloatArray:
-    """Return where BFGS gets to in some iterations; ``note`` is told every iterate."""
+    """Return the point after some iterations of BFGS; ``note`` is called with every iterate."""
     value = lagrangian.value(z)
     if note is not None:
         note(z)
@@ -169,7 +169,7 @@ def minimise(lagrangian: Lagrangian, z: FloatArray, iterations: int, note: Note 
 def _backtrack(
     lagrangian: Lagrangian, z: FloatArray, direction: FloatArray, value: float, slope: float
 ) -> tuple[FloatArray, float] | None:
-    """Return a point along a direction that is lower by enough, and its value."""
+    """Return a point along a direction with a sufficient decrease, and its value."""
     share = 1.0
     for _ in range(8):
         candidate = z + share * direction
@@ -191,7 +191,7 @@ def _updated(inverse: FloatArray, step: FloatArray, change: FloatArray) -> Float
 
 
 def follow(lagrangian: Lagrangian, z: FloatArray, stages: Stages, note: Note | None = None) -> FloatArray:
-    """Minimise while tau goes down."""
+    """Minimise while tau decreases."""
     for tau in np.geomspace(*stages):
         lagrangian.tau = float(tau)
         z = minimise(lagrangian, z, ITERATIONS, note)

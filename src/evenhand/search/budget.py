@@ -1,4 +1,4 @@
-"""How much work a search may do: row visits, boxes and seconds."""
+"""The budget of a search: row visits, boxes and seconds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from evenhand.search.kernels.boxes import Boxes, classify
 from evenhand.search.problem import Stopped
 
-# Work is counted in row visits, so that a busy machine finds what an idle one finds.
+# Work is counted in row visits, so that results do not depend on how busy the machine is.
 VISITS_FOR_THE_PLANE = 1_000_000_000
 VISITS_BEYOND = 500_000_000
 VISITS_BESIDE = 2.0
 
 
 class Asked(Protocol):
-    """What a user allows; None sets no limit."""
+    """A user's limits; None sets no limit."""
 
     @property
     def max_nodes(self) -> int | None:
@@ -34,7 +34,7 @@ class Asked(Protocol):
 
 
 class Budget:
-    """The work that a search may do: row visits, boxes and, where a user says so, seconds."""
+    """The budget of a search: row visits, boxes and, if a user sets it, seconds."""
 
     def __init__(self, visits: float, nodes: float, deadline: float, parent: Budget | None = None) -> None:
         self.visits, self.nodes, self.deadline, self.parent = visits, nodes, deadline, parent
@@ -42,7 +42,7 @@ class Budget:
 
     @classmethod
     def of(cls, options: Asked, dimension: int) -> Budget:
-        """Return the budget that a user's options give."""
+        """Return the budget for a user's options."""
         limit = options.max_seconds
         nodes = np.inf if options.max_nodes is None else options.max_nodes
         visits = np.inf if options.max_visits is None else options.max_visits
@@ -53,35 +53,35 @@ class Budget:
         return cls(min(visits, limit * visits_a_second()), nodes, time.perf_counter() + limit)
 
     def share(self, part: float) -> Budget:
-        """Return a part of what is left, which is taken from here as it is spent."""
+        """Return a part of the rest; its use counts here, too."""
         return Budget(part * self.visits, max(1.0, part * self.nodes), self.deadline, self)
 
     def at_most(self, visits: float) -> Budget:
-        """Return a part that allows no more than so many visits."""
+        """Return a part with at most this number of visits."""
         return Budget(min(visits, self.visits), self.nodes, self.deadline, self)
 
     def spend(self, visits: float, nodes: float) -> None:
-        """Take away what was used."""
+        """Subtract what was used."""
         self.visits -= visits
         self.nodes -= nodes
         if self.parent is not None:
             self.parent.spend(visits, nodes)
 
     def extend(self, seconds: float) -> None:
-        """Move the deadline: compiling is not searching."""
+        """Move the deadline, because time for compiling does not count."""
         self.deadline += seconds
         if self.parent is not None:
             self.parent.extend(seconds)
 
     def is_spent(self) -> bool:
-        """Tell whether nothing is left, and remember of what."""
+        """Return whether the budget is spent, and record which limit was reached."""
         if self.visits <= 0.0 or self.nodes <= 0.0 or time.perf_counter() > self.deadline:
             self.stop("work" if self.visits <= 0.0 else "nodes" if self.nodes <= 0.0 else "time")
             return True
         return False
 
     def stop(self, reason: Stopped | None) -> None:
-        """Remember why the search ended before its proof."""
+        """Record why the search ended before its proof."""
         self.stopped = reason
         if self.parent is not None:
             self.parent.stop(reason)

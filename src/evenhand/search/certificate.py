@@ -1,11 +1,11 @@
 """A proof that a rule is optimal, as a file that a program of 300 lines checks in exact arithmetic.
 
-``tools/check_certificate.py`` says what is claimed and what a proof is. Here a proof is made: faces of the half-cube
-are halved until each box is bounded by multipliers or has few cells. The search itself is not repeated: with the
-optimum known from the start, two of its three bounds suffice, and every box is judged anew by the checker.
+``tools/check_certificate.py`` defines what is claimed and what counts as a proof. This module makes the proof: faces of
+the half-cube are halved until each box is bounded by multipliers or has few cells. The search itself is not repeated:
+with the optimum known from the start, two of its three bounds suffice, and the checker verifies every box.
 
-Which rows are open in a box is decided exactly. Bounds are computed in doubles and kept only where they hold with room
-to spare, so that the checker comes to the same answer.
+Which rows are open in a box is decided exactly. Bounds are computed in doubles and used only if they hold with a
+margin, so that the checker gets the same answer.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Certificate:
     Attributes
     ----------
     claim : dict
-        What is claimed: ``rows``, ``z``, ``utility`` and ``values`` (exact fractions as text), ``lower``, ``upper``,
+        The claim: ``rows``, ``z``, ``utility`` and ``values`` (exact fractions as text), ``lower``, ``upper``,
         ``slack``, ``offset`` and ``scale``.
     faces : list
-        For each face of the half-cube its boxes, each followed by its halves: the side that is halved, or why the
-        box needs no halving: ``["bound", omega, multipliers]`` or ``["cells"]``.
+        For each face of the half-cube its boxes, each followed by its halves: the side that is halved, or the reason
+        why the box is not halved: ``["bound", omega, multipliers]`` or ``["cells"]``.
     table : array of shape (n, 2 + K + C)
         The rows: margin, contrasts, gain and effects.
     """
@@ -67,7 +67,7 @@ class Certificate:
 
     @property
     def boxes(self) -> int:
-        """How many boxes the proof has."""
+        """The number of boxes in the proof."""
         return sum(map(len, self.faces))
 
     def __repr__(self) -> str:
@@ -75,14 +75,14 @@ class Certificate:
         return f"<Certificate: utility {utility:.6g} is optimal on {len(self.table):,} rows, {self.boxes:,} boxes>"
 
     def rows_csv(self) -> str:
-        """Return the rows as CSV text. Each number reads back to the same bits."""
+        """Return the rows as CSV text. Each number reads back exactly."""
         k, c = len(self.claim["z"]), len(self.claim["values"])
         heads = ["margin", *(f"contrast_{j + 1}" for j in range(k)), "gain", *(f"effect_{j + 1}" for j in range(c))]
         lines = (",".join(map(repr, row)) for row in self.table.tolist())
         return "\n".join([",".join(heads), *lines]) + "\n"
 
     def to_json(self) -> str:
-        """Return the claim and the proof as JSON text, with the SHA-256 of the rows that it is about."""
+        """Return the claim and the proof as JSON text, with the SHA-256 of the rows."""
         data = {
             "schema": SCHEMA,
             "rows_sha256": hashlib.sha256(self.rows_csv().encode("ascii")).hexdigest(),
@@ -92,7 +92,7 @@ class Certificate:
         return json.dumps(data, separators=(",", ":")) + "\n"
 
     def save(self, path: str | os.PathLike[str], *, rows: str | os.PathLike[str]) -> None:
-        """Write the certificate, and the table of rows that it is about.
+        """Write the certificate and its table of rows.
 
         Parameters
         ----------
@@ -113,14 +113,14 @@ def _target(path: Any, name: str) -> Path:
 
 
 def has_certificate(problem: Problem) -> bool:
-    """Tell whether a problem is small enough for certificates."""
+    """Return whether a problem is small enough for certificates."""
     return problem.dimension <= LARGEST_DIMENSION and len(problem.margin) <= MOST_ROWS
 
 
 def certify(problem: Problem, step: int, z: Sequence[float], utility: float) -> Certificate:
     """Return a certificate that the rule z, of a known utility, is optimal for a step of a problem's bounds.
 
-    Raise where there is none.
+    Raise if there is none.
     """
     problem = problem.take([step])
     if problem.dimension > 1 and share_planes(problem) is not problem:
@@ -131,7 +131,7 @@ def certify(problem: Problem, step: int, z: Sequence[float], utility: float) -> 
     claim = _claim(problem, z)
     if abs(float(Fraction(claim["utility"])) - utility) > problem.resolution:
         raise InputError(
-            "In exact arithmetic this rule decides some rows otherwise than in doubles, because it lies on their"
+            "In exact arithmetic this rule decides some rows differently than in doubles, because it is on their"
             " boundary: there is no certificate for it."
         )
     prover = _Prover(problem, claim)
@@ -140,7 +140,7 @@ def certify(problem: Problem, step: int, z: Sequence[float], utility: float) -> 
 
 
 def _claim(problem: Problem, z: Sequence[float]) -> dict[str, Any]:
-    """Return what is claimed of a rule, computed exactly; raise where exact arithmetic says otherwise."""
+    """Return the claim about a rule, computed exactly; raise if exact arithmetic contradicts it."""
     exact_z = [Fraction(value) for value in z]
     decided = np.array(
         [
@@ -153,7 +153,7 @@ def _claim(problem: Problem, z: Sequence[float]) -> dict[str, Any]:
     slack = Fraction(FEASIBILITY_SLACK)
     for value, low, high in zip(values, *ends, strict=True):
         if (low is not None and value < Fraction(low) - slack) or (high is not None and value > Fraction(high) + slack):
-            raise InputError("In exact arithmetic this rule misses its bounds: there is no certificate for it.")
+            raise InputError("In exact arithmetic this rule violates its bounds: there is no certificate for it.")
     return {
         "rows": len(problem.margin),
         "z": [float(value) for value in z],
@@ -178,11 +178,11 @@ def _exact_sum(values: FloatArray) -> Fraction:
 
 
 class _Prover:
-    """The rows in half-cube coordinates, and the utility that nothing feasible is to be above."""
+    """The rows in half-cube coordinates, and the utility that no feasible rule may exceed."""
 
     def __init__(self, problem: Problem, claim: dict[str, Any]) -> None:
         planes = np.column_stack([problem.margin, -problem.contrasts / np.array(claim["scale"])])
-        # Rows with the same scores are decided alike: the leaves of a tree, people with the same features.
+        # Rows with the same scores get the same decision: the leaves of a tree, people with the same features.
         self.planes, place = np.unique(planes, axis=0, return_inverse=True)
         columns = [np.bincount(place.reshape(-1), column, len(self.planes)) for column in problem.table.T]
         self.table: FloatArray = np.column_stack(columns).astype(np.float64)
@@ -222,7 +222,7 @@ class _Prover:
     def _classify(
         self, centre: FloatArray, radius: FloatArray, rows: NDArray[np.intp], sums: FloatArray
     ) -> tuple[NDArray[np.intp], FloatArray]:
-        """Return the rows that are open in a box, and the sums with those that are surely 1: exactly."""
+        """Return the rows that are open in a box, and the exact sums of those that are surely 1."""
         planes = self.planes[rows]
         value, reach = planes @ centre, np.abs(planes) @ radius
         opened, on = np.abs(value) < reach, value >= reach
@@ -238,9 +238,9 @@ class _Prover:
     def _reason(
         self, centre: FloatArray, radius: FloatArray, rows: NDArray[np.intp], sums: FloatArray, *, few: bool
     ) -> Node:
-        """Return why a box needs no halving, or the side along which it is halved.
+        """Return the reason why a box is not halved, or the side along which it is halved.
 
-        ``few`` says that its rows may well meet in a point, and that halving makes them no fewer.
+        ``few`` means that its rows may meet in a point, so that halving does not reduce their number.
         """
         table = self.table[rows]
         bound = self._bound(centre, table, sums)
@@ -280,21 +280,21 @@ class _Prover:
         return None
 
     def _starts(self, centre: FloatArray, n_constraints: int) -> list[FloatArray]:
-        """Return multipliers to start from: none, and z at the centre where each contrast is a constraint."""
+        """Return initial multipliers: none, and z at the centre if each contrast is a constraint."""
         found = [np.zeros(n_constraints)]
         if centre[0] > 1e-4 and n_constraints == len(centre) - 1:
             found.append(centre[1:] / centre[0])
         return found
 
     def _allowed(self, multipliers: FloatArray) -> FloatArray:
-        """Return multipliers of few digits, and none for a bound that there is not."""
+        """Return multipliers of few digits, without those of infinite bounds."""
         none = ((multipliers > 0.0) & ~np.isfinite(self.upper)) | ((multipliers < 0.0) & ~np.isfinite(self.lower))
         return np.array([0.0 if skip else float(f"{value:.6g}") for value, skip in zip(multipliers, none, strict=True)])
 
     def _excess(
         self, omega: int, multipliers: FloatArray, table: FloatArray, sums: FloatArray
     ) -> tuple[float, FloatArray]:
-        """Return by how much the bound of some multipliers is above what it must be below, and its slope in them."""
+        """Return by how much the bound of some multipliers exceeds its limit, and its gradient."""
         prices = omega * table[:, 0] - table[:, 1:] @ multipliers
         chosen = prices > 0.0
         bounds = np.where(multipliers > 0.0, self.upper, np.where(multipliers < 0.0, self.lower, 0.0))

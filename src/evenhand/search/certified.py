@@ -4,10 +4,10 @@ Half-cube coordinates: a rule is a point (t, w) with t > 0 on the surface of the
 z = w / t, so the whole of z-space, infinity included, is 2 K + 1 bounded faces. In a box of such points a row
 is surely 1, surely 0 or open; the open rows bound what any rule in the box can do (see ``kernels.ladder.prune``).
 
-Boxes wait in a queue, the most promising first. Each is searched depth first for a while, and what is left of it goes
-back to the queue; so at any moment the queue's first box bounds what was not found.
+Boxes wait in a queue, the most promising first. Each is searched depth first for a while, and the rest of it goes back
+to the queue. So at any time the queue's first box bounds everything that was not searched.
 
-Rows whose groups are known have a search of their own, over one threshold for each group (:mod:`known_groups`).
+Rows with known groups have a separate search, over one threshold for each group (:mod:`known_groups`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LEAF_SIZE_BEYOND = 6
 MEETING_SIZE = {2: 4096, 3: 32}
 MEETING_SIZE_BEYOND = 20
 
-# A box with minus its bound and a number, which put a queue in order.
+# A box with minus its bound and a number, which order the queue.
 _Waiting = tuple[float, int, Box]
 _Found = list[Solution | NoRule]
 
@@ -78,14 +78,14 @@ class Certified:
     max_nodes : int or None, default=None
         Stop after this many boxes.
     max_visits : int or None, default=None
-        Stop after so many visits of rows, some ten nanoseconds each.
+        Stop after this number of row visits, about ten nanoseconds each.
     max_seconds : float or None or "auto", default="auto"
-        "auto" allows a fixed amount of work, unless one is given in nodes or visits: 5 to 15 seconds where
-        all of it is spent. The same call gives the same answer on a busy machine and on an idle one. A number allows
-        the work of so many seconds, and stops there by the clock too; ``solution.stopped`` is then "time".
-        ``None`` sets no limit.
+        "auto" allows a fixed amount of work, unless it is given in nodes or visits: 5 to 15 seconds if all of
+        it is spent. The same call gives the same answer on a busy and on an idle machine. A number allows the
+        work of that many seconds, and also stops by the clock; ``solution.stopped`` is then "time". ``None``
+        sets no limit.
     n_jobs : int or None, default=None
-        Threads for K > 2; ``None`` is one for each core. The result does not depend on it.
+        Threads for K > 2; ``None`` uses one for each core. The result does not depend on it.
 
     Examples
     --------
@@ -108,18 +108,18 @@ class Certified:
 
     def __post_init__(self) -> None:
         if not is_number(self.gap) or not self.gap >= 0.0:
-            raise InputError(f"Certified needs a gap that is a number and not negative; got {shown(self.gap)}.")
+            raise InputError(f"gap must be a number of at least 0; got {shown(self.gap)}.")
         for name in ("max_nodes", "max_visits", "n_jobs"):
             value = getattr(self, name)
             if value is not None and not (is_whole(value) and value >= 1):
-                raise InputError(f"Certified needs {name} to be a whole number above 0, or None; got {shown(value)}.")
+                raise InputError(f"{name} must be a whole number above 0, or None; got {shown(value)}.")
         limit = self.max_seconds
         fine = limit == "auto" if isinstance(limit, str) else limit is None or (is_number(limit) and limit > 0.0)
         if not fine:
-            raise InputError(f"max_seconds is a number above 0, None or 'auto'; got {shown(limit)}.")
+            raise InputError(f"max_seconds must be a number above 0, None or 'auto'; got {shown(limit)}.")
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
-        """Return the best rule for each step of the bounds, and how good any other could be."""
+        """Return the best rule for each step of the bounds, with an upper bound on all others."""
         check_seed(random_state)
         started = time.perf_counter()
         best = Best.none(problem)
@@ -139,7 +139,7 @@ class Certified:
 
 
 def _told(kept: Problem | None, step: int, result: Solution | NoRule, budget: Budget) -> Solution | NoRule:
-    """Return a result with why the search ended and, where a problem was kept for it, what makes a certificate."""
+    """Return a result with the reason why the search ended and, if its problem was kept, the certificate's function."""
     if kept is None or isinstance(result, NoRule):
         return replace(result, stopped=budget.stopped)
     return replace(result, stopped=budget.stopped, prove=partial(certify, kept, step))
@@ -154,9 +154,9 @@ def _search_parts(
     random_state: Any,
     solve: Callable[[Problem, Certified, Budget, FloatArray, Any], _Found],
 ) -> tuple[Best, FloatArray, int]:
-    """Return the best rules of some parts of a problem that beat what is known, a bound on all of them, and the boxes.
+    """Return the best rules of some parts of a problem that beat the known ones, a bound on all, and the boxes.
 
-    The bound counts what is known too.
+    The bound includes the known rules.
     """
     claimed = Best.none(problem)
     bound = known.copy()
@@ -175,7 +175,7 @@ def _search_parts(
 
 
 def _solve(problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any) -> _Found:
-    """Solve a problem in as few dimensions as it has, given the utilities that other rules already have."""
+    """Solve a problem in as few dimensions as possible, given the utilities of known rules."""
     if problem.dimension > 1 and may_have_blocks(problem):
         planes, scale, constant = planes_of(problem)
         blocks = blocks_of(planes[:, : problem.dimension + 1])
@@ -187,7 +187,7 @@ def _solve(problem: Problem, options: Certified, budget: Budget, known: FloatArr
 
 
 def _solve_known_groups(run: KnownGroups, budget: Budget, random_state: Any) -> _Found:
-    """Search the thresholds of known groups; what is not proven at once is started again from good rules."""
+    """Search the thresholds of known groups; if the proof is not quick, start again from good rules."""
     run.search(budget.at_most(VISITS_OF_GROUPS_AT_ONCE))
     if run.height and budget.visits > 0.0:
         budget.stop(None)
@@ -199,7 +199,7 @@ def _solve_known_groups(run: KnownGroups, budget: Budget, random_state: Any) -> 
 def _solve_by_boxes(
     problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any
 ) -> _Found:
-    """Solve a problem by branch and bound over boxes of z, or by one sweep where z is a number."""
+    """Solve a problem by branch and bound over boxes of z, or by one sweep if z is a number."""
     if problem.dimension == 1:
         line = sweep_whole_line(problem)
         return line.results(problem, upper_bound=line.utility, nodes=1)
@@ -212,9 +212,9 @@ def _solve_by_boxes(
 def search_box(
     problem: Problem, options: Certified, radius: FloatArray, random_state: Any = None
 ) -> tuple[Best, float, int, Stopped | None]:
-    """Return the best rule with ``|z_k| <= radius_k``, a bound on all of these, the boxes, and what stopped the search.
+    """Return the best rule with ``|z_k| <= radius_k``, a bound on all such rules, the boxes, and the limit reached.
 
-    Only the first step of the bounds is answered, and only for K > 1.
+    Only the first step of the bounds is solved, and only for K > 1.
     """
     budget = Budget.of(options, problem.dimension)
     _prepare(problem.dimension)
@@ -231,7 +231,7 @@ def search_box(
 
 
 def _sweep_around(problem: Problem, claimed: Best, best: Best) -> None:
-    """Look for rules near claims that the rows do not keep: rows that share a plane may differ in their decisions."""
+    """Search near claims that do not hold on the rows: rows that share a plane may have different decisions."""
     near = Best.none(problem)
     scale = np.array([1.0 / typical_size(column) for column in problem.contrasts.T])
     table = problem.table
@@ -242,16 +242,16 @@ def _sweep_around(problem: Problem, claimed: Best, best: Best) -> None:
 
 
 def _prepare(dimension: int) -> None:
-    """Compile the kernels for a number of dimensions, if that has not been done: no budget is for that.
+    """Compile the kernels for a number of dimensions, if needed, outside of the budget.
 
-    Only the leaves of the plane are other ones than those beyond.
+    Only the leaves differ between the plane and higher dimensions.
     """
     _compile(min(dimension, 3))
 
 
 @cache
 def _compile(dimension: int) -> None:
-    """Solve a problem of two rows, which compiles what has not been compiled yet."""
+    """Solve a problem of two rows, which compiles the missing kernels."""
     margin, bounds = np.array([0.5, -0.5]), np.ones(dimension)
     toy = Problem(margin, np.ones((2, dimension)), margin, np.zeros((2, dimension)), -bounds, bounds)
     with notice_of_compilation(branch, enumerate_plane_cells, enumerate_cells), quick_compilation():
@@ -259,7 +259,7 @@ def _compile(dimension: int) -> None:
 
 
 def _prepare_known_groups(budget: Budget) -> None:
-    """Compile the search of known groups, if that has not been done, outside of the budget."""
+    """Compile the search of known groups, if needed, outside of the budget."""
     before = time.perf_counter()
     with _COMPILING:
         _compile_known_groups()
@@ -268,7 +268,7 @@ def _prepare_known_groups(budget: Budget) -> None:
 
 @cache
 def _compile_known_groups() -> None:
-    """Look at one range of a problem of six rows, which compiles what has not been compiled yet."""
+    """Process one range of a problem of six rows, which compiles the missing kernels."""
     margin, groups = np.linspace(-0.5, 0.5, 6), np.repeat(np.eye(2), 3, axis=0)
     toy = Problem(margin, groups, margin, groups, np.full(2, -9.0), np.full(2, 9.0))
     planes, scale, constant = planes_of(toy)
@@ -279,7 +279,7 @@ def _compile_known_groups() -> None:
 
 
 def _good_rules(problem: Problem, budget: Budget, random_state: Any) -> Best:
-    """Return rules of the smoothed search and, where the rows are few, of the linear program."""
+    """Return rules of the smoothed search and, if there are few rows, of the linear program."""
     claimed = Best.none(problem)
     n, c = problem.effects.shape
     usual = usual_work(problem)
@@ -296,7 +296,7 @@ def _good_rules(problem: Problem, budget: Budget, random_state: Any) -> Best:
 
 
 class _Run:
-    """One search: the planes, the boxes to look at, and what is known so far."""
+    """One search: the planes, the open boxes, and the incumbents."""
 
     def __init__(
         self, problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any = None
@@ -307,7 +307,7 @@ class _Run:
         self.sizes = LEAF_SIZE.get(k, LEAF_SIZE_BEYOND), MEETING_SIZE.get(k, MEETING_SIZE_BEYOND)
         self.known = Incumbent.none(steps, k + 1)
         self.known.utility[:] = known
-        # Without any constraint, every plane would decide as its gain says.
+        # Without constraints, every plane would be decided by the sign of its gain.
         self.trivial_bound = self.arrangement.constant[0] + float(np.maximum(planes[:, k + 1], 0.0).sum())
         self.upper_bound = np.full(steps, self.trivial_bound)
         self.turn = max(VISITS_A_TURN, ROWS_A_TURN * len(planes)) if k > 2 else VISITS_FOR_A_FACE
@@ -317,22 +317,22 @@ class _Run:
         self.region: Region | None = None
 
     def start(self) -> None:
-        """Find good rules first: what is better than them is all that is left to look for."""
+        """Find good rules first, so that boxes are pruned early."""
         best = _good_rules(self.problem, self.budget, self.random_state)
         for step in np.flatnonzero(best.utility > self.known.utility + RESOLUTION):
             self.known.utility[step] = best.utility[step]
             self.known.point[step] = self.arrangement.point_of(best.z[step])
 
     def search(self) -> None:
-        """Look at all boxes that may hold a rule better by more than the gap asked for, until the budget is spent.
+        """Process all boxes that may contain a rule better by more than the requested gap, until the budget is spent.
 
-        Beyond the plane, what is not proven at once is started again from good rules.
+        Beyond the plane, if the proof is not quick, start again from good rules.
         """
         queue = self._first_boxes()
         if self.problem.dimension > 2 and self.budget.visits > 0.0:
             self._search(queue, self.budget.at_most(VISITS_AT_ONCE))
             if self.gave_up:
-                # A small problem where planes meet was too much for the first look: look again, at everything.
+                # A small problem where planes meet exceeded its first budget: solve it again without one.
                 queue = self._first_boxes()
                 self.known.left_behind[:] = -np.inf
             if queue:
@@ -345,10 +345,10 @@ class _Run:
         )
 
     def _search(self, queue: list[_Waiting], budget: Budget) -> None:
-        """Search the boxes of a queue, and put back what is left of them, until it is empty or a budget is spent."""
+        """Search the boxes of a queue, and put back what remains of them, until it is empty or a budget is spent."""
         target = self.options.gap
         k = self.problem.dimension
-        # Counting boxes is only the same every time when one thread counts.
+        # The count of boxes is only reproducible with one thread.
         workers = 1 if k == 2 or budget.nodes < np.inf else self.options.n_jobs or os.cpu_count() or 1
         together = 1 if k == 2 else BOXES_A_ROUND
         stacks = [
@@ -368,14 +368,14 @@ class _Run:
                     budget.spend(*stack.spent)
                     self.gave_up |= stack.gave_up
                     self.nodes += int(stack.spent[1])
-                # Within a round the boxes know the same rules: threads change nothing but the time.
+                # Within a round all boxes use the same incumbents, so threads change only the time.
                 for found, boxes in zip(known, left, strict=True):
                     self.known.take(found)
                     for box in boxes:
                         heapq.heappush(queue, self._waiting(box))
 
     def _first_boxes(self) -> list[_Waiting]:
-        """Return the faces of the half-cube, in parts beyond the plane: they share the work evenly."""
+        """Return the faces of the half-cube, in parts beyond the plane, so that the work is shared evenly."""
         k = self.problem.dimension
         if self.region is not None:
             return [self._waiting(Box(self.trivial_bound, *self.region))]
@@ -383,7 +383,7 @@ class _Run:
         if k > 2:
             middle = pieces(*boxes[-1])
             if k <= 4:
-                # Most of the work is around z = 0: smaller parts soon find good rules.
+                # Most of the work is around z = 0: smaller parts find good rules sooner.
                 middle = [part for half in middle for part in pieces(*half)]
             boxes = [*(part for face in boxes[:-1] for part in pieces(*face)), *middle]
         # All have the same bound, and the last ones, around z = 0, go first.
@@ -396,7 +396,7 @@ class _Run:
         return -box.bound, next(self.counter), box
 
     def _pop(self, queue: list[_Waiting], together: int, target: float) -> list[Box]:
-        """Return the most promising boxes; those that hold nothing better than what is known are left behind."""
+        """Return the most promising boxes; those that cannot beat the incumbents are dropped."""
         chosen: list[Box] = []
         while queue and len(chosen) < together:
             box = heapq.heappop(queue)[-1]
@@ -409,7 +409,7 @@ class _Run:
     def solve_meeting(
         self, rows: NDArray[np.int32], sums: FloatArray, target: float, budget: Budget
     ) -> list[Solution | NoRule]:
-        """Return the best that some planes can do if the others, whose sums are given, stay as they are."""
+        """Return the best utility of some planes if the others, whose sums are given, do not change."""
         k, lower, upper = self.problem.dimension, self.problem.lower - sums[1:], self.problem.upper - sums[1:]
         planes = self.arrangement.planes[rows]
         margin, contrasts, gain, effects = planes[:, 0], -planes[:, 1 : k + 1], planes[:, k + 1], planes[:, k + 2 :]
@@ -427,7 +427,7 @@ class _Run:
         return claimed.results(smaller, upper_bound=bound, nodes=nodes)
 
     def results(self) -> list[Solution | NoRule]:
-        """Return what was found beyond what was known before, and the bound on everything."""
+        """Return the rules that improve on the known ones, and the bound on all rules."""
         found: list[Solution | NoRule] = []
         for step, point in enumerate(self.known.point):
             bound = float(self.upper_bound[step])

@@ -1,4 +1,4 @@
-"""How far a problem is from having a rule: the smallest loosening of its bounds that some rule meets."""
+"""How far a problem is from having a rule: the smallest loosening of its bounds that a rule meets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ VISITS_A_ROUND = 200_000_000
 
 
 def nearest_miss(problem: Problem, moving: NDArray[np.bool_], missed: NoRule) -> float | None:
-    """Return by how much the moving bounds must be loosened for the nearest rule that a smoothed search finds.
+    """Return by how much the moving bounds must be loosened for the closest rule of a smoothed search.
 
-    Returns None where that rule misses a bound that does not move.
+    Returns None if that rule violates a bound that does not move.
     """
     found = missed if isinstance(missed, Missed) else Smoothed().closest(replace(problem, divisor=None))
     values: FloatArray = np.array(found.values)
@@ -30,11 +30,11 @@ def nearest_miss(problem: Problem, moving: NDArray[np.bool_], missed: NoRule) ->
 
 
 def loosening(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool] | NoRule:
-    """Return by how much the moving bounds must be loosened for some rule to meet them, and whether that is proven.
+    """Return by how much the moving bounds must be loosened for a rule to meet them, and whether that is proven.
 
-    Bisection with the certified search as the judge: with all gains set to zero it stops at the first rule that
-    meets the bounds, and otherwise proves that there is none, if its time suffices. Returns what it says of
-    unlimited moving bounds where it finds no rule even for them.
+    Bisection with the certified search: with all gains set to zero, it stops at the first rule that meets the bounds,
+    and otherwise proves that there is none, if its budget suffices. If it finds no rule even without the moving bounds,
+    its result for that case is returned.
     """
     widest = replace(problem, gain=np.zeros_like(problem.gain), offset=0.0, divisor=None)
     reached = _reached(widest, moving, 4.0)
@@ -45,7 +45,7 @@ def loosening(problem: Problem, moving: NDArray[np.bool_]) -> tuple[float, bool]
     for _ in range(ROUNDS):
         if high <= FEASIBILITY_SLACK:
             return high, True
-        # Once the interval is narrow, ask whether anything at all is below what was reached.
+        # Once the interval is narrow, test whether any rule is below the reached value.
         guess = 0.5 * (low + high) if high - low > 1e-4 * high else high * (1.0 - 1e-9)
         reached = _reached(widest, moving, guess)
         if isinstance(reached, Solution):

@@ -1,11 +1,11 @@
 """Rows whose scores nearly coincide share a plane: the leaves of a tree after averaging, or in single precision.
 
-Such rows differ by less than anyone means. Told apart, they make cells that are as narrow as their differences, and so
-many of them that no search ends. A margin and contrasts that agree within ``CLOSE`` of their largest size over all rows
-are therefore replaced by their mean. The size makes the resolution independent of the units of a column.
+Their differences have no meaning, but they would create so many narrow cells that no search ends. Margins and contrasts
+that agree within ``CLOSE`` of their largest size over all rows are therefore replaced by their mean. The size makes
+the resolution independent of the units of a column.
 
-It is done only where it at least halves the number of planes. Scores that are merely dense stay as they are, and so do
-rows whose scores are all tiny: between them such a difference is large.
+This is done only if it at least halves the number of planes. Scores that are merely dense stay unchanged, and so do
+rows whose scores are all tiny, for which such a difference is large.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _scaled(problem: Problem, stride: int) -> tuple[FloatArray, NDArray[np.bool_
 
 
 def _coincide(scores: FloatArray, ordinary: NDArray[np.bool_]) -> bool:
-    """Tell whether sharing planes would at least halve their number."""
+    """Return whether sharing planes would at least halve their number."""
     scores = scores[ordinary]
     if max(_share_of_neighbours(column) for column in scores.T) < SHARE_WITH_NEIGHBOURS:
         return False
@@ -68,7 +68,7 @@ def _codes(scores: FloatArray) -> NDArray[np.intp]:
         order = np.argsort(column, kind="stable")
         ascending = column[order]
         begins = np.concatenate([[True], np.diff(ascending) > CLOSE])
-        # A run without a gap may be long: it is cut at multiples of the interval.
+        # A run without a gap may be long: it is split at multiples of the interval.
         start = ascending[begins][np.cumsum(begins) - 1]
         begins[1:] |= np.diff(np.floor((ascending - start) / CLOSE)) > 0.0
         interval = np.empty(len(column), dtype=np.intp)

@@ -1,7 +1,7 @@
 """Algorithm 3 (EO, equiangular directions): one exact sweep along each of n rays from z = 0.
 
 Deviations from the paper's pseudo-code: candidates lie strictly between the observed scores; rows with equal
-scores turn together; beyond K = 2, where no equiangular set exists, the directions are drawn at random.
+scores change together; beyond K = 2, where no equiangular set exists, the directions are drawn at random.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ class Directions:
     ----------
     n : int, default=360
         The number of directions. Two are enough for K = 1, and are exact there.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", search=eh.Directions(n=90))
+    >>> rule.solution_.status
+    'found'
     """
 
     n: int = 360

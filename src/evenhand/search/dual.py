@@ -43,7 +43,15 @@ class PlugIn:
 class Dual:
     """The rule that is optimal if the plug-in probabilities are the truth (Lemma 1).
 
-    It does not look at labels or groups, so on counted labels it may miss the tolerance: its status is "plug-in".
+    It does not use labels or groups, so on counted labels it may violate the tolerance: its status is "plug-in".
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", search="dual")
+    >>> rule.solution_.status
+    'plug-in'
     """
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
@@ -53,7 +61,7 @@ class Dual:
             started = time.perf_counter()
             plug_in = solve_linear_program(problem, step)
             if plug_in is None:
-                # Its program knows no labels: on counted ones a rule may meet the bounds all the same.
+                # Its program does not use labels: on counted ones a rule may still meet the bounds.
                 found.append(NoRule(proven=False))
                 continue
             z = _nearby_cell(problem, step, plug_in.z)
@@ -63,7 +71,7 @@ class Dual:
 
 
 def solve_linear_program(problem: Problem, step: int = 0) -> PlugIn | None:
-    """Return the primal and dual optimum under plug-in probabilities, or None where no decisions meet the bounds."""
+    """Return the primal and dual optimum under plug-in probabilities, or None if no decisions meet the bounds."""
     assert problem.weight is not None
     assert problem.mixing is not None
     densities = problem.contrasts @ problem.mixing.T * problem.weight[:, None]
@@ -85,8 +93,8 @@ def solve_linear_program(problem: Problem, step: int = 0) -> PlugIn | None:
 def _nearby_cell(problem: Problem, step: int, z: FloatArray) -> FloatArray:
     """Return a point inside the best of the cells that meet at z.
 
-    The program's optimum lies on the hyperplanes of up to K rows, which it decides by a fraction; a rule has to
-    decide them one way or the other. z = 0 is the model's own decisions, and stays.
+    The program's optimum lies on the hyperplanes of up to K rows, which it decides by a fraction; a rule must decide
+    them one way or the other. z = 0 is the model's own decisions, and stays.
     """
     if not z.any():
         return z

@@ -1,4 +1,4 @@
-"""Smaller problems made of one: scaled to size 1, a sample of its rows, and what is inside a box around a rule."""
+"""Smaller versions of a problem: scaled to size 1, a sample of its rows, and the part inside a box around a rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS_OF_A_STRATUM = 100
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """A problem whose margins, contrasts and gains are of size 1. Factors are powers of two: nothing is rounded."""
+    """A problem whose margins, contrasts and gains have size 1. Factors are powers of two, so nothing is rounded."""
 
     problem: Problem
     stretch: FloatArray
@@ -43,24 +43,24 @@ class Scaled:
         return cls(scaled, stretch, margin_scale, utility_scale)
 
     def inward(self, z: FloatArray) -> FloatArray:
-        """Return the scaled problem's z of a rule of the original."""
+        """Return the scaled problem's z for a rule of the original."""
         return z * self.stretch / self.margin_scale
 
     def outward(self, z: FloatArray) -> FloatArray:
-        """Return the original's z of a rule of the scaled problem."""
+        """Return the original's z for a rule of the scaled problem."""
         return z * self.margin_scale / self.stretch
 
 
 def _power_of_two(sizes: FloatArray) -> float:
-    """Return the power of two nearest to the mean of the sizes that are not 0; 1 where all are."""
+    """Return the power of two nearest to the mean of the sizes that are not 0; 1 if all are 0."""
     sizes = sizes[sizes > 0.0]
     return float(2.0 ** np.round(np.log2(sizes.mean()))) if sizes.size else 1.0
 
 
 def stratified_sample(problem: Problem, rows: int, rng: np.random.Generator) -> Problem:
-    """Return a problem of about so many rows that stand for all: each stratum of equal effects has its share.
+    """Return a problem with about this number of representative rows: each stratum of equal effects has its share.
 
-    Small strata are kept whole, or at least some rows of them, and count for less each.
+    Small strata are kept completely, or at least some of their rows, with smaller weights.
     """
     n = len(problem.margin)
     stratum = _strata(problem, rng)
@@ -101,9 +101,9 @@ def _strata(problem: Problem, rng: np.random.Generator) -> NDArray[np.intp]:
 
 
 def box_around(problem: Problem, z: FloatArray, rows: int) -> Problem:
-    """Return the problem inside a box around z that about so many rows' planes cut; other rows are constants.
+    """Return the problem inside a box around z that the planes of about this number of rows cut; others are constant.
 
-    A last constraint, which only points outside the box miss, keeps sweeps inside.
+    A last constraint, which only points outside the box violate, keeps sweeps inside.
     """
     level = problem.margin - problem.contrasts @ z
     reach = np.abs(problem.contrasts).sum(axis=1)

@@ -1,6 +1,6 @@
-"""Known groups: the rows of a group turn in one order, so a rule is one threshold for each group.
+"""Known groups: the rows of a group change in one order, so a rule is one threshold for each group.
 
-Where each row's group is known, margin and contrasts are functions of p(Y|x) and the group. The vectors
+If each row's group is known, margin and contrasts are functions of p(Y|x) and the group. The vectors
 (margin, contrasts) of a group's rows then span only two dimensions; such rows are a *block*. In a block a rule is a
 half-plane, so the planes that it decides positively are, in order of their angle, the first ones or all but the first
 ones: a *pattern*, of which a block of n planes has 2 n. Every rule is a *choice* of one pattern for each block.
@@ -8,7 +8,7 @@ ones: a *pattern*, of which a block of n planes has 2 n. Every rule is a *choice
 The search is over *ranges* of choices, an interval of patterns for each block. The largest cumulative gain of each
 interval bounds the utility, the smallest and the largest cumulative effects bound the values. The rules that make a
 choice of a range are the points between two planes of each block, a cone; a small linear program finds its deepest
-point, or dual weights that show it to be empty. So whatever is found is a rule, and no better rule is dropped.
+point, or dual weights that show it to be empty. So every result is a rule, and no better rule is lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Block:
 
 
 def may_have_blocks(problem: Problem) -> bool:
-    """Tell from a few rows whether a problem may be one of known groups: of ordinary rows, no three share a block."""
+    """Return, from a few rows, whether a problem may have known groups: of ordinary rows, no three share a block."""
     stride = max(1, len(problem.margin) // ROWS_FOR_A_LOOK)
     some = np.column_stack([problem.margin[::stride], problem.contrasts[::stride]])
     some = some[np.abs(some[:, 1:]).max(axis=1) > 0.0]
@@ -58,9 +58,9 @@ def may_have_blocks(problem: Problem) -> bool:
 
 
 def blocks_of(vectors: FloatArray) -> list[Block] | None:
-    """Return the blocks of some planes, large ones first; None where there is only one, or where they are too many.
+    """Return the blocks of some planes, large ones first; None if there is only one, or if there are too many.
 
-    Any two planes are a block, so only a few planes may be left for blocks as small as that.
+    Any two planes form a block, so only a few planes may remain for such small blocks.
     """
     left = np.arange(len(vectors))
     blocks: list[Block] = []
@@ -75,10 +75,10 @@ def blocks_of(vectors: FloatArray) -> list[Block] | None:
 
 
 def _common_span(vectors: FloatArray) -> tuple[FloatArray, int]:
-    """Return two of some vectors that span as many of them as any pair does, and how many these are.
+    """Return two of some vectors whose span contains the most vectors, and how many.
 
-    Only pairs with one of a few anchors are tried, and vectors that are nearly parallel are no pair. Where there is
-    none, the first vector is paired with itself.
+    Only pairs with one of a few anchors are tried, and nearly parallel vectors do not form a pair. If there is no pair,
+    the first vector is paired with itself.
     """
     unit = vectors / np.sqrt((vectors**2).sum(axis=1))[:, None]
     best: tuple[int, float, FloatArray] = (1, 0.0, vectors[[0, 0]])
@@ -99,7 +99,7 @@ def _common_span(vectors: FloatArray) -> tuple[FloatArray, int]:
 
 
 def _within(vectors: FloatArray, pair: FloatArray) -> NDArray[np.bool_]:
-    """Tell which vectors are combinations of a pair, in every component."""
+    """Return a mask of the vectors that are combinations of a pair, in every component."""
     minors = np.abs(np.multiply.outer(pair[0], pair[1]) - np.multiply.outer(pair[1], pair[0]))
     i, j = np.unravel_index(minors.argmax(), minors.shape)
     if minors[i, j] == 0.0:  # one vector twice
@@ -116,16 +116,16 @@ def _within(vectors: FloatArray, pair: FloatArray) -> NDArray[np.bool_]:
 
 
 def _times(vectors: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the product of each vector with another, the same bits whatever threads a linear algebra library uses."""
+    """Return the product of each vector with another, with the same bits for any number of threads."""
     products: FloatArray = np.einsum("ij,j->i", vectors, other)
     return products
 
 
 def _by_angle(planes: FloatArray, pair: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return a block's planes in order of angle, all turned to one half of the circle.
+    """Return a block's planes in order of angle, all oriented to one half of the circle.
 
-    The opposite of a plane decides 1 where the plane decides 0. Returned too is what the turned planes' gains and
-    effects add up to, which counts whatever the rule is.
+    The opposite of a plane decides 1 where the plane decides 0. Also returned is the sum of the reoriented planes'
+    gains and effects, which is the same for every rule.
     """
     width = pair.shape[1]
     first = pair[0] / np.sqrt(pair[0] @ pair[0])
@@ -138,7 +138,7 @@ def _by_angle(planes: FloatArray, pair: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _rates_of(effects: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return columns that all effects are multiples of, and the factors: a group has few rates, in many constraints."""
+    """Return columns of which all effects are multiples, and the factors: a few rates are in many constraints."""
     rates: list[FloatArray] = []
     factors = np.zeros((effects.shape[1], effects.shape[1]))
     for c in np.flatnonzero(effects.any(axis=0)):
@@ -180,7 +180,7 @@ def _width(n: int) -> int:
 
 
 def forest_of(planes: FloatArray, blocks: list[Block]) -> tuple[kernels.Forest, FloatArray]:
-    """Return the trees of all blocks, and the gains and effects that count whatever the rule is."""
+    """Return the trees of all blocks, and the gains and effects that are the same for every rule."""
     n_coordinates = blocks[0].pair.shape[1]
     constant = np.zeros(planes.shape[1] - n_coordinates)
     vectors, gains, rates, coefficients = [], [], [], []
@@ -188,7 +188,7 @@ def forest_of(planes: FloatArray, blocks: list[Block]) -> tuple[kernels.Forest, 
         own, decided = _by_angle(planes[block.planes], block.pair)
         constant += decided
         columns, factors = _rates_of(own[:, n_coordinates + 1 :])
-        # Added up to the last bit: bounds are often met exactly.
+        # Summed exactly: bounds are often met with equality.
         first = np.cumsum(np.column_stack([own[:, n_coordinates], columns]), axis=0, dtype=np.longdouble)
         patterns = np.stack([first, first[-1] - first]).astype(np.float64)
         vectors.append(own[:, :n_coordinates])
@@ -217,8 +217,8 @@ def forest_of(planes: FloatArray, blocks: list[Block]) -> tuple[kernels.Forest, 
 class KnownGroups:
     """One search over the choices of a problem's blocks.
 
-    ``planes``, ``scale`` and ``constant`` are the problem's merged planes, what its contrasts were divided by, and what
-    no rule changes; ``known`` are the utilities to beat.
+    ``planes``, ``scale`` and ``constant`` are the problem's merged planes, the divisors of its contrasts, and the sums
+    that no rule changes; ``known`` are the utilities to beat.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class KnownGroups:
         self.ranges = kernels.Ranges.first(RANGES_AT_FIRST, len(blocks), coordinates, bound)
 
     def search(self, budget: Budget) -> None:
-        """Look at all ranges that may hold a rule better by more than the gap, until the budget is spent."""
+        """Process all ranges that may contain a rule better by more than the gap, until the budget is spent."""
         while self.height and not budget.is_spent():
             limits = float(min(budget.visits, VISITS_A_CALL)), float(budget.nodes)
             bounds = self.problem.lower, self.problem.upper
@@ -261,14 +261,14 @@ class KnownGroups:
                 self.ranges = self.ranges.doubled()
 
     def offer(self, best: Best) -> None:
-        """Take the rules that another search found, where they are better."""
+        """Adopt the rules of another search if they are better."""
         for step in np.flatnonzero(best.utility > self.incumbent.utility + RESOLUTION):
             w = best.z[step] * self.scale
             self.incumbent.utility[step] = best.utility[step]
             self.incumbent.point[step] = np.concatenate([[1.0], w]) / max(1.0, float(np.abs(w).max()))
 
     def results(self) -> list[Solution | NoRule]:
-        """Return what was found beyond what was known before, and the bound on everything."""
+        """Return the rules that improve on the known ones, and the bound on all rules."""
         bounds, steps = self.ranges.bounds, self.ranges.steps
         waiting = self.ranges.heap[: self.height]
         found: list[Solution | NoRule] = []

@@ -2,7 +2,7 @@
 
 In z-space the paper's rule through two points of the score plane is the crossing of two rows' lines, so the
 paper's M (M - 1) / 2 rules lie on M lines. A sweep visits all crossings of a line in N log N, where the
-paper pays M N for them; and it visits the cells on both sides, where the paper takes the crossing itself.
+paper needs M N; and it visits the cells on both sides, where the paper uses the crossing itself.
 
 Deviations from the paper's pseudo-code: each sweep crosses the lines of all N rows and not only of the M chosen
 ones; with all rows (the default) the result is therefore the exact optimum. Beyond K = 2 a line is the common
@@ -39,7 +39,15 @@ class Lines:
     Parameters
     ----------
     m : int or None, default=None
-        The number of rows whose lines are swept, drawn with the seed; ``None`` takes all of them, for K <= 2.
+        The number of rows whose lines are swept, drawn with the seed; ``None`` uses all of them, for K <= 2.
+
+    Examples
+    --------
+    >>> import evenhand as eh
+    >>> data = eh.datasets.make_zafar(300, random_state=0)
+    >>> rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_joint, criterion="eo", search=eh.Lines(m=50))
+    >>> rule.solution_.status
+    'found'
     """
 
     m: int | None = None
@@ -56,7 +64,7 @@ class Lines:
         if self.m is None and problem.dimension > 2:
             raise InputError(
                 f"Lines() takes every line, which is for K <= 2; this problem has K = {problem.dimension}:"
-                " say how many with Lines(m=...), or use Certified()."
+                " set the number of lines with Lines(m=...), or use Certified()."
             )
         started = time.perf_counter()
         best = Best.none(problem)
@@ -72,7 +80,7 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """One side of a line: where each row turns along it, and the rows on the line itself, decided by the side.
+    """One side of a line: where each row changes along it, and the rows on the line itself, decided by the side.
 
     Row i decides 1 at ``origin + s direction`` iff level_i + s slope_i > 0; a step along ``away`` leads off the line.
     """
@@ -87,9 +95,9 @@ class _Side:
 
 
 def _sweep_lines(problem: Problem, m: int | None, random_state: Any, best: Best, unsettled: FloatArray) -> int:
-    """Sweep the lines; leaves in ``best`` points strictly inside their cells. Returns how many lines.
+    """Sweep the lines; leaves in ``best`` points strictly inside their cells. Returns the number of lines.
 
-    ``unsettled`` gets, for each step, the utility of a cell that a sweep saw and no point was found in.
+    ``unsettled`` gets, for each step, the utility of a cell that a sweep saw but in which no point was found.
     """
     table = problem.table
     planes = _distinct_planes(problem)
@@ -103,7 +111,7 @@ def _sweep_lines(problem: Problem, m: int | None, random_state: Any, best: Best,
             claimed = np.flatnonzero(on_lines.utility > best.utility)
             for step in claimed:
                 best.offer(problem, _step_off(problem, on_lines.z[step], side))
-            # A crossing that is only rounding makes a cell that does not exist, and that may hide those that do.
+            # A crossing that is only rounding creates a cell that does not exist, and that may hide those that do.
             if (on_lines.utility[claimed] > best.utility[claimed] + CLOSE).any():
                 _try_every_cell(problem, table, side, best, unsettled)
     return len(sets)
@@ -166,7 +174,7 @@ def _between(breakpoints: FloatArray, cell: int) -> float:
 
 
 def _clear(problem: Problem, z: FloatArray, side: _Side) -> bool:
-    """Tell whether a point of the line is off the hyperplanes of all rows that do not hold the line."""
+    """Return whether a point of the line is off the hyperplanes of all rows that do not contain the line."""
     level = np.abs(problem.margin - problem.contrasts @ z)
     size = np.abs(problem.margin) + np.abs(problem.contrasts) @ np.abs(z)
     return bool((side.on_line | (level > CLOSE * size)).all())
@@ -196,9 +204,9 @@ def _choose(planes: int, size: int, m: int | None, random_state: Any) -> list[tu
 
 
 def _line(normals: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray] | None:
-    """Return a point and the direction of the line {z : normals @ z = margins}, or None where there is no such line."""
+    """Return a point and the direction of the line {z : normals @ z = margins}, or None if there is no such line."""
     if normals.shape == (1, 2):
-        # Every component is right to the last digit, whatever the scales of the two contrasts.
+        # Every component is accurate to the last digit, for any scales of the two contrasts.
         (one, two), size = normals[0], np.hypot(*normals[0])
         return normals[0] / size * (margins[0] / size), np.array([-two, one]) / size
     _, sizes, right = np.linalg.svd(normals)
@@ -209,7 +217,7 @@ def _line(normals: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _step_off(problem: Problem, z: FloatArray, side: _Side) -> FloatArray:
-    """Move z off the line, to its side, half-way to the nearest hyperplane that does not hold the line."""
+    """Move z off the line, to its side, half-way to the nearest hyperplane that does not contain the line."""
     level = problem.margin - problem.contrasts @ z
     slope = -(problem.contrasts @ side.away)
     meets = ~side.on_line & (level * slope < 0.0)

@@ -5,14 +5,13 @@ the best one solves
 
     max  sum_j w_j U_j   subject to   lower <= sum_j w_j V_j <= upper,  sum_j w_j = 1,  w >= 0
 
-over all rules of the family. Only few of them are ever written down. For the multipliers lambda of the program of
-those, the rule that maximises ``U - lambda . V`` is the one that would help most; finding it is a problem without
-constraints, which :class:`evenhand.search.Certified` solves. If it helps nothing, the mixture is optimal. For every
-lambda
+over all rules of the family. Only few of them are ever listed. For the multipliers lambda of the restricted program,
+the rule that maximises ``U - lambda . V`` has the best reduced cost. Finding it is a problem without constraints, which
+:class:`evenhand.search.Certified` solves. If it brings no improvement, the mixture is optimal. For every lambda
 
     max_z (U(z) - lambda . V(z)) + sum_c (upper_c lambda_c^+ - lower_c lambda_c^-)
 
-bounds every mixture from above, and every single rule with it; the least of these bounds is the proof.
+bounds every mixture, and every single rule, from above; the smallest of these bounds is the proof.
 A vertex of the program has at most one rule more than it has constraints.
 """
 
@@ -48,9 +47,9 @@ class Mixed:
     values : array of shape (constraints,)
         The means of the constraints' values.
     upper_bound : float
-        No mixture, and no rule, of this family that meets the bounds has a utility above this.
+        No mixture and no rule in this family that meets the bounds has a utility above this.
     columns : int
-        How many rules were looked at.
+        The number of rules that were listed.
     """
 
     z: FloatArray
@@ -63,14 +62,14 @@ class Mixed:
 
 @dataclass(eq=False)
 class _Columns:
-    """The rules that are written down."""
+    """The listed rules."""
 
     z: list[FloatArray]
     utility: list[float]
     values: list[FloatArray]
 
     def add(self, problem: Problem, z: FloatArray) -> bool:
-        """Add a rule; tell whether it was new."""
+        """Add a rule; return whether it was new."""
         utility, values = problem.evaluate(problem.decide(z))
         for known, others in zip(self.utility, self.values, strict=True):
             if known == utility and (others == values).all():
@@ -82,7 +81,7 @@ class _Columns:
 
 
 def mix(problem: Problem) -> Mixed | NoRule:
-    """Return the best mixture for the first step of a problem's bounds, or that none meets them.
+    """Return the best mixture for the first step of a problem's bounds, or the result that none meets them.
 
     Parameters
     ----------
@@ -136,9 +135,9 @@ def _first_rules(problem: Problem) -> list[FloatArray]:
 def _generate(
     problem: Problem, columns: _Columns, *, bounds_only: bool
 ) -> tuple[float | None, bool, tuple[FloatArray, float]]:
-    """Add rules until none helps.
+    """Add rules until there is no improvement.
 
-    Returns how far the bounds are missed, or None; whether that is proven; the weights; and the bound on the utility.
+    Returns the violation of the bounds, or None; whether that is proven; the weights; and the bound on the utility.
     """
     bound, weights = np.inf, np.empty(0)
     while True:
@@ -146,7 +145,7 @@ def _generate(
         if bounds_only and missed <= LEAST_WEIGHT:
             return None, True, (weights, bound)
         priced = _price(problem, multipliers, bounds_only=bounds_only)
-        # What the best rule could add beyond the program's own level.
+        # The possible improvement of the best rule over the program's own value.
         if priced is None:
             return (missed if bounds_only else None), False, (weights, bound)
         lower, upper = problem.lower[0], problem.upper[0]
@@ -155,13 +154,13 @@ def _generate(
         found_new = columns.add(problem, np.array(priced.z))
         helps = priced.utility - level > 1e-10 * max(1.0, abs(level))
         if not found_new or not helps or len(columns.z) >= MOST_COLUMNS:
-            # Without utility the bound is on minus the miss: below zero, no mixture meets the bounds.
+            # Without utility, the bound is on minus the violation: below zero, no mixture meets the bounds.
             proven = bounds_only and bound < -LEAST_WEIGHT
             return (missed if bounds_only else None), proven, (weights, bound)
 
 
 def _at_bounds(multipliers: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
-    """Return sum_c (upper_c lambda_c^+ - lower_c lambda_c^-); bounds that are infinite have no multiplier."""
+    """Return sum_c (upper_c lambda_c^+ - lower_c lambda_c^-); infinite bounds have no multiplier."""
     rising, falling = np.maximum(multipliers, 0.0), np.maximum(-multipliers, 0.0)
     above = np.where(rising > 0.0, np.where(np.isfinite(upper), upper, 0.0), 0.0)
     below = np.where(falling > 0.0, np.where(np.isfinite(lower), lower, 0.0), 0.0)
@@ -169,9 +168,9 @@ def _at_bounds(multipliers: FloatArray, lower: FloatArray, upper: FloatArray) ->
 
 
 def _solve(problem: Problem, columns: _Columns, *, bounds_only: bool) -> tuple[FloatArray, FloatArray, float, float]:
-    """Return the weights of the rules written down, the multipliers, the level to beat, and how far bounds are missed.
+    """Return the weights of the listed rules, the multipliers, the value to beat, and the violation of the bounds.
 
-    With ``bounds_only`` the program minimises that miss.
+    With ``bounds_only`` the program minimises that violation.
     """
     values, n = np.array(columns.values), len(columns.z)
     lower, upper = problem.lower[0], problem.upper[0]
@@ -201,7 +200,7 @@ def _solve(problem: Problem, columns: _Columns, *, bounds_only: bool) -> tuple[F
 
 
 def _price(problem: Problem, multipliers: FloatArray, *, bounds_only: bool) -> Solution | None:
-    """Return the rule with the largest ``U - lambda . V``, or ``- lambda . V`` where only the bounds count."""
+    """Return the rule with the largest ``U - lambda . V``, or ``- lambda . V`` if only the bounds count."""
     far = np.abs(problem.effects).sum(axis=0) + 1.0
     gain = -problem.effects @ multipliers
     offset = 0.0

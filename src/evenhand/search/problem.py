@@ -1,4 +1,4 @@
-"""What a search sees and what it gives back: arrays in, a point z and its proven worth out."""
+"""The input and output of a search: arrays in, a point z with its proven utility out."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Stopped = Literal["work", "nodes", "time"]
 class Problem:
     """Maximise ``offset + sum_i decision_i gain_i`` over the rules ``decision = [margin - z . contrasts > 0]``.
 
-    The rules compared are those whose values ``sum_i decision_i effects_i`` lie between the bounds. The bounds
-    are a ladder, strict to loose: one row for each tolerance that is asked for, usually one.
+    Feasible rules have values ``sum_i decision_i effects_i`` between the bounds. The bounds are a ladder, strict to
+    loose: one row for each requested tolerance, usually one.
 
     Parameters
     ----------
@@ -40,17 +40,17 @@ class Problem:
     effects : array of shape (n, C)
     lower, upper : arrays of shape (C,) or (steps, C)
     offset : float, default=0
-        The utility when every decision is 0.
+        The utility if every decision is 0.
     mixing : array of shape (C, K), default=None
-        Each constraint's density as a combination of the contrasts; the identity where there are as many.
+        Each constraint's density as a combination of the contrasts; the identity if there are as many.
     weight : array of shape (n,), default=None
-        The share of each row in a mean; 1 / n where not given.
+        The share of each row in a mean; 1 / n by default.
     decider : callable, default=None
-        How rules are applied: takes z, returns each row's decision. What is reported of a solution is counted on
+        How rules are applied: takes z, returns each row's decision. The reported numbers of a solution are counted on
         these decisions. The default evaluates ``margin - contrasts @ z > 0``.
     divisor : (float, float) or None, default=None
         Makes the utility a quotient: it is divided by the first, plus the second times the weight of the rows decided
-        1. Searches take problems without one; :func:`evenhand.search.ratio.solve` makes such problems of it.
+        1. Searches need problems without one; :func:`evenhand.search.ratio.solve` converts such problems.
     """
 
     margin: FloatArray
@@ -87,7 +87,7 @@ class Problem:
         )
         steps = len(self.lower)
         if shapes != ((n, k), (n,), (n, c), (steps, c), (steps, c)):
-            raise InputError(f"The arrays of a problem do not fit together: {shapes} for {n} rows.")
+            raise InputError(f"The arrays of a problem have inconsistent shapes: {shapes} for {n} rows.")
         if not all(np.isfinite(a).all() for a in (self.margin, self.contrasts, self.gain, self.effects)):
             raise InputError("A problem's arrays must be finite.")
         if (self.lower[1:] > self.lower[:-1]).any() or (self.upper[1:] < self.upper[:-1]).any():
@@ -110,7 +110,7 @@ class Problem:
 
     @property
     def basis(self) -> NDArray[np.int64]:
-        """For each contrast the constraint whose multiplier it is, by position: itself, or what it is nearest to."""
+        """For each contrast the index of the constraint whose multiplier it is: itself, or the most similar one."""
         assert self.mixing is not None
         sizes = np.sqrt((self.mixing**2).sum(axis=1))
         nearness = np.abs(self.mixing) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
@@ -119,7 +119,7 @@ class Problem:
         return found
 
     def level(self, z: FloatArray) -> FloatArray:
-        """Return ``margin - contrasts @ z``, the same bits whatever threads a linear algebra library uses."""
+        """Return ``margin - contrasts @ z``, with the same bits for any number of threads."""
         levels: FloatArray = self.margin - np.einsum("ij,j->i", self.contrasts, z)
         return levels
 
@@ -136,7 +136,7 @@ class Problem:
         return decisions
 
     def strictly_inside(self, z: FloatArray) -> bool:
-        """Tell whether z is 0 or off every row's hyperplane, so that rounding decides nothing.
+        """Return whether z is 0 or off every row's hyperplane, so that no decision depends on rounding.
 
         z = 0 is the model's own decisions: nothing is computed there, so nothing is rounded.
         """
@@ -158,7 +158,7 @@ class Problem:
         return utility, self.effects[decisions].sum(axis=0)
 
     def counted(self, z: FloatArray) -> tuple[float, FloatArray]:
-        """Return the utility and the constraints' values of the rule z; rules counted before are remembered."""
+        """Return the utility and the constraints' values of the rule z; results are cached."""
         key = z.tobytes()
         found = self._counted.get(key)
         if found is None:
@@ -168,7 +168,7 @@ class Problem:
         return found[0], found[1].copy()
 
     def excess(self, values: FloatArray, step: int = 0) -> float:
-        """Return by how much the values miss the bounds of a step; 0 when they meet them."""
+        """Return by how much the values violate the bounds of a step; 0 if they meet them."""
         miss = np.maximum(self.lower[step] - values, values - self.upper[step])
         return float(max(0.0, miss.max(initial=0.0)))
 
@@ -179,7 +179,7 @@ class Problem:
 
 @dataclass(frozen=True, repr=False)
 class Solution(Displayed):
-    """What a search found for one step of a problem's bounds.
+    """The result of a search for one step of a problem's bounds.
 
     Attributes
     ----------
@@ -190,28 +190,28 @@ class Solution(Displayed):
     values : tuple of float
         The constraints' values, recomputed from the rule's decisions.
     upper_bound : float
-        No rule of this family that meets the bounds has a utility above this. Infinite where the search
-        proves nothing.
+        No rule in this family that meets the bounds has a utility above this. Infinite if the search proves nothing.
     status : {"optimal", "gap", "found", "plug-in", "unchanged"}
         "optimal" (nothing better exists), "gap" (nothing better by more than ``gap``), "found" (meets the bounds,
-        no claim), "plug-in" (optimal under the model's probabilities; may miss the bounds on counted labels),
-        "unchanged" (the model's own decisions meet the bounds and are left alone).
+        no claim), "plug-in" (optimal under the model's probabilities; may violate the bounds on counted labels),
+        "unchanged" (the model's own decisions meet the bounds and are kept).
     nodes : int
-        Boxes, lines or rays looked at.
+        The number of boxes, lines or rays that were processed.
     seconds : float
-        Time spent; not part of what makes two solutions equal, and not written to JSON.
+        Time spent; ignored when solutions are compared, and not written to JSON.
     stopped : {"work", "nodes", "time"} or None
-        What ended the search before its proof: "work", "nodes" or "time"; None where it ended by itself. Not written to
-        JSON.
+        What ended the search before its proof: "work", "nodes" or "time"; None if the search was complete. Not written
+        to JSON.
     expected_optimum : float or None
-        An estimate, no bound: the utility that Theorem 1 expects of the best decisions if the model's probabilities are
-        right (the linear program of Lemma 1, on some of the rows). ``learn_rule`` gives it where nothing better was
+        An estimate, not a bound: the expected utility of the best decisions by Theorem 1 if the model's probabilities
+        are correct (the linear program of Lemma 1, on some of the rows). ``learn_rule`` sets it if optimality was not
         proven; None otherwise. Not written to JSON.
     asked, used : tuple of (lower, upper), or None
-        With ``safety``, the constraints' bounds that were asked for, and those that the rule was learnt within.
+        With ``safety``, the requested bounds of the constraints, and the tightened ones that the rule was learnt
+        within.
     prove : callable or None
-        What :meth:`certificate` calls: the certified search keeps its problem here. Neither pickled nor written to
-        JSON.
+        The function that :meth:`certificate` calls; the certified search keeps its problem here. Neither pickled nor
+        written to JSON.
     """
 
     z: tuple[float, ...]
@@ -229,13 +229,13 @@ class Solution(Displayed):
 
     @property
     def gap(self) -> float:
-        """How much better a rule of this family could be at most."""
+        """An upper bound on how much better a rule in this family could be."""
         return max(0.0, self.upper_bound - self.utility)
 
     def certificate(self) -> Certificate:
         """Return a proof that this solution is optimal, which ``tools/check_certificate.py`` checks.
 
-        The proof is made when asked for. It is there for optima of the certified search with one or two contrasts and
+        The proof is made on request. It is available for optima of the certified search with one or two contrasts and
         at most 200,000 rows, in the process that found them.
 
         Examples
@@ -248,28 +248,28 @@ class Solution(Displayed):
         """
         if self.status != "optimal":
             raise InputError(
-                f"A certificate proves that a rule is optimal, and the status of this one is {self.status!r}."
+                f"A certificate proves that a rule is optimal, but the status of this one is {self.status!r}."
             )
         if self.prove is None:
             raise InputError(
-                "This solution has no certificate. There is one where search='certified' found the optimum of one or"
-                " two contrasts on at most 200,000 rows, and only in the process that found it: learn the rule again."
+                "This solution has no certificate. It exists only if search='certified' found the optimum of one or two"
+                " contrasts on at most 200,000 rows, and only in the process that found it: learn the rule again."
             )
         return self.prove(self.z, self.utility)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the problem behind: a rule that is copied to another process does not take its rows along."""
+        """Drop the problem: a rule that is copied to another process does not include its rows."""
         return {**self.__dict__, "prove": None}
 
     @property
     def sentence(self) -> str:
-        """What was found and what was proven, in one sentence."""
+        """What was found and proven, in one sentence."""
         claim = {
             "optimal": "optimal: no rule in this family is better",
             "gap": f"no rule in this family is better by more than {self.gap:.4f}",
             "found": "found, without a proof about better rules",
             "plug-in": "optimal if the probabilities are right",
-            "unchanged": "the model alone meets the bounds and is left alone",
+            "unchanged": "the model alone meets the bounds and is left unchanged",
         }[self.status]
         values = max(map(abs, self.values), default=0.0)
         return f"Utility {self.utility:.4f}, largest value of a constraint {values:.4f}; {claim}."
@@ -288,16 +288,16 @@ class Solution(Displayed):
 
 @dataclass(frozen=True)
 class NoRule:
-    """A step that the search found no rule for.
+    """A step for which the search found no rule.
 
     Attributes
     ----------
     proven : bool
-        Whether no rule exists, or the search merely ended without one.
+        Whether it is proven that no rule exists; otherwise the search only ended without one.
     nodes : int
-        Boxes, lines or rays looked at.
+        The number of boxes, lines or rays that were processed.
     upper_bound : float
-        No rule of this family that meets the bounds has a utility above this; infinite where nothing is known.
+        No rule in this family that meets the bounds has a utility above this; infinite if nothing is known.
     stopped : {"work", "nodes", "time"} or None
         What ended the search before its proof, as in :class:`Solution`.
     """
@@ -309,7 +309,7 @@ class NoRule:
 
 
 def typical_size(values: FloatArray) -> float:
-    """Return the median size of the numbers that are not zero; 1 where all are."""
+    """Return the median size of the numbers that are not zero; 1 if all are."""
     sizes = np.abs(values)
     sizes = sizes[sizes > 0.0]
     return float(np.median(sizes)) if sizes.size else 1.0
@@ -321,7 +321,7 @@ def largest_of(columns: Sequence[FloatArray]) -> FloatArray:
 
 
 class Search(Protocol):
-    """Anything that answers a problem, with one result for each step of its bounds."""
+    """An object that solves a problem, with one result for each step of its bounds."""
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
         """Return the best rule found for each step."""
@@ -338,7 +338,7 @@ def conclude(
     nodes: int = 0,
     seconds: float = 0.0,
 ) -> Solution:
-    """Return the solution that z is: its numbers recomputed from its decisions, its status from its bound."""
+    """Return z as a solution: its numbers recomputed from its decisions, its status from its bound."""
     utility, values = problem.counted(z)
     if upper_bound <= utility + problem.resolution:
         upper_bound = utility

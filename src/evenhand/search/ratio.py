@@ -2,7 +2,7 @@
 
 The utility of a rule is N / D, with D = divisor[0] + divisor[1] * (weight of the rows decided 1) > 0. For a number v, a
 search maximises the linear utility N - v D. If its best rule has a quotient above v, that is the next v; otherwise no
-rule has one above v. What the search proves carries over: where N - v D <= B for every rule, each has a quotient of at
+rule has one above v. The search's proof carries over: if N - v D <= B for every rule, each has a quotient of at
 most ``v + B / D``, and D is not arbitrarily small (see :func:`_bound`).
 """
 
@@ -20,16 +20,16 @@ MOST_ITERATIONS = 40
 
 
 def solve(problem: Problem, search: Search, random_state: Any = None) -> list[Solution | NoRule]:
-    """Return the best rule for each step of the bounds, whether the utility is a quotient or not.
+    """Return the best rule for each step of the bounds, for a utility that may be a quotient.
 
     Parameters
     ----------
     problem : Problem
         The arrays and bounds.
     search : Search
-        Maximises linear utilities.
+        The search for linear utilities.
     random_state : int or None, default=None
-        For searches that draw.
+        Seed of randomised searches.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _at(problem: Problem, value: float) -> Problem:
 
 
 def _bound(problem: Problem, value: float, upper_bound: float) -> float:
-    """Return what every rule's quotient is at most, where N - value * D is at most ``upper_bound``.
+    """Return an upper bound on every rule's quotient, if N - value * D is at most ``upper_bound``.
 
     A rule with a quotient above ``value`` decides some weight S positively: with no row's gain above r times its
     weight, N <= offset + r S, so that value * (base + slope S) < offset + r S bounds S from below, and with it D.

@@ -1,16 +1,16 @@
-"""A problem in as few dimensions as its rows have, and on an ordinary scale: what the certified search works on.
+"""A problem in as few dimensions as its rows span, and on an ordinary scale, for the certified search.
 
-Three things are taken out of a problem, and put back into what is found:
+Three things are removed from a problem, and restored in its results:
 
 - *Scale.* Costs may be millionths or millions; the search compares utilities with a fixed slack. Factors are powers of
   two, so nothing is rounded.
-- *Contrasts that others make up.* Where a contrast is, on every row, a combination of the others (the densities of all
-  groups add up to that of everyone), its z can be 0: the others' do the same.
-- *A margin that the contrasts make up,* m = tau . g on every row (floors under all true positive and true negative
+- *Redundant contrasts.* If a contrast is, on every row, a combination of the others (the densities of all
+  groups add up to that of everyone), its z can be 0, because the others have the same effect.
+- *A margin in the span of the contrasts,* m = tau . g on every row (floors under all true positive and true negative
   rates do that). All planes then meet in z = tau, and a rule is a direction u = tau - z: decide 1 iff u . g > 0. The
   directions with u_1 > 0 are the rules of a smaller problem whose margin is g_1, and those with u_1 < 0 have -g_1.
 
-Left in, such problems have boxes that all planes cut, however small they are, and nothing is proven.
+Otherwise, such problems have boxes that all planes cut at any size, and nothing is proven.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ROWS_FOR_A_LOOK = 4096
 class Part:
     """A smaller problem, and how its rules are rules of the original: ``z = origin + stretch * (matrix @ z_of_part)``.
 
-    ``utility_scale`` is what a unit of the part's utility is worth. Where ``origin`` is where all planes meet, any
-    positive stretch gives the same rule, and it is chosen as far from there as the origin is from 0.
+    ``utility_scale`` is the value of a unit of the part's utility. If ``origin`` is the point where all planes meet,
+    any positive stretch gives the same rule; it is chosen such that z is as far from there as the origin is from 0.
     """
 
     problem: Problem
@@ -53,7 +53,7 @@ class Part:
 
 
 def parts_of(problem: Problem) -> list[Part]:
-    """Return the problems that together have all rules of this one; only the problem itself where it is ordinary."""
+    """Return problems that together have all rules of this one; only the problem itself if it cannot be reduced."""
     k = problem.dimension
     some = slice(None, None, max(1, len(problem.margin) // ROWS_FOR_A_LOOK))
     margin_scale = _factor(typical_size(problem.margin[some]))
@@ -96,14 +96,14 @@ def _problem(original: Problem, margin: FloatArray, contrasts: FloatArray, mixin
 
 
 def _factor(size: float) -> float:
-    """Return the power of two nearest to a size, or 1 where the size is ordinary."""
+    """Return the power of two nearest to a size, or 1 if the size is ordinary."""
     if size == 0.0 or 1.0 / ORDINARY <= size <= ORDINARY:
         return 1.0
     return float(2.0 ** np.round(np.log2(size)))
 
 
 def _surely_independent(columns: FloatArray) -> bool:
-    """Tell from the columns' products with each other, which is fast, whether none is near a combination of others."""
+    """Return, quickly from the columns' products, whether no column is near a combination of others."""
     sizes = np.abs(columns).max(axis=0, initial=0.0)
     if len(columns) < columns.shape[1] or (sizes == 0.0).any():
         return False

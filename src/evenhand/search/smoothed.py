@@ -5,12 +5,12 @@ smooth functions of z, and an augmented Lagrangian makes one function of them,
 
     -utility(z) + sum_c rho / 2 dist(value_c(z) + lambda_c / rho, [lower_c, upper_c])^2,
 
-which a quasi-Newton method minimises in K dimensions while tau goes down from wide to narrow. Every iterate is also
-counted as the exact rule that it is, and the best one is kept for each step of the bounds. Exact sweeps inside a small
-box around the best rule end the search. Nothing is proven: results are "found" or ``NoRule(proven=False)``.
+which a quasi-Newton method minimises in K dimensions while tau decreases. Every iterate is also counted as an exact
+rule, and the best one is kept for each step of the bounds. Exact sweeps inside a small box around the best rule end
+the search. Nothing is proven: results are "found" or ``NoRule(proven=False)``.
 
-Many rows are searched in two stages: a stratified sample of them finds the region, all rows decide inside it. Work is
-counted in row visits and no clock is consulted, so the same problem always has the same answer.
+With many rows there are two stages: a stratified sample finds the region, and all rows decide inside it. Work is
+counted in row visits, not in time, so the same problem always has the same answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from evenhand.search.excerpts import Scaled, box_around, stratified_sample
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Problem, Solution, conclude
 from evenhand.search.sweep import Best, settled, sweep_line
 
-# Work, in row visits. A call costs something for few rows too, and a sweep sorts its rows.
+# Work, in row visits. A call also has a cost for few rows, and a sweep sorts its rows.
 WORK, WORK_A_ROW, WORK_A_STEP = 80e6, 200.0, 0.12
 VISITS_A_SWEPT_ROW = 6
 SHARE_FOR_STARTS = 0.5
@@ -54,12 +54,12 @@ KICK = 0.3
 
 @dataclass(frozen=True)
 class Missed(NoRule):
-    """A step without a rule, and the rule that comes nearest to its bounds.
+    """A step without a rule, and the rule that is closest to its bounds.
 
     Attributes
     ----------
     excess : float
-        By how much that rule misses the bounds: the largest distance over the constraints.
+        By how much that rule exceeds the bounds: the largest distance over the constraints.
     z : tuple of float
         That rule.
     values : tuple of float
@@ -73,19 +73,19 @@ class Missed(NoRule):
 
 @dataclass(frozen=True, eq=False)
 class Smoothing:
-    """What a smoothed search leaves behind besides its rules.
+    """The by-products of a smoothed search.
 
     Attributes
     ----------
     multipliers : array of shape (steps, C)
-        For each step, those of the augmented Lagrangian where its best rule was found: positive where the upper bound
+        For each step, those of the augmented Lagrangian at its best rule: positive where the upper bound
         binds, negative where the lower one does, in units of utility for a unit of the constraint's value.
     excess : array of shape (steps,)
-        By how much the nearest rule misses each step's bounds; 0 where one meets them.
+        By how much the closest rule exceeds each step's bounds; 0 if one meets them.
     closest : array of shape (steps, K)
-        The nearest rule.
+        The closest rule.
     work : int
-        Row visits spent.
+        The row visits spent.
     """
 
     multipliers: FloatArray
@@ -96,13 +96,13 @@ class Smoothing:
 
 @dataclass(frozen=True, kw_only=True)
 class Smoothed:
-    """A good rule at any number of contrasts and of rows, without a proof.
+    """A good rule for any number of contrasts and rows, without a proof.
 
     Parameters
     ----------
     max_work : float or None, default=None
-        Row visits to spend: rows times rules looked at. ``None`` is about one CPU second for 20,000 rows, and grows
-        in proportion to the rows.
+        The budget in row visits: rows times evaluated rules. ``None`` is about one CPU second for 20,000 rows, and
+        grows in proportion to the rows.
 
     Examples
     --------
@@ -121,10 +121,10 @@ class Smoothed:
 
     def __post_init__(self) -> None:
         if self.max_work is not None and not (is_number(self.max_work) and self.max_work > 0):
-            raise InputError(f"Smoothed needs max_work above 0, in row visits, or None; got {shown(self.max_work)}.")
+            raise InputError(f"max_work must be a number of row visits above 0, or None; got {shown(self.max_work)}.")
 
     def solve(self, problem: Problem, random_state: Any = None) -> list[Solution | NoRule]:
-        """Return the best rule found for each step of the bounds; where there is none, how near one came."""
+        """Return the best rule found for each step of the bounds, or the closest one if there is none."""
         started = time.perf_counter()
         claimed = Best.none(problem)
         found = smoothed_search(problem, claimed, max_work=self.max_work, random_state=random_state)
@@ -140,7 +140,7 @@ class Smoothed:
         return results
 
     def closest(self, problem: Problem, step: int = 0, random_state: Any = None) -> Missed | Solution:
-        """Return the rule found for one step of the bounds or, where there is none, the one nearest to them."""
+        """Return the rule found for one step of the bounds, or the closest one if there is none."""
         found = self.solve(problem.take([step]), random_state)[0]
         assert isinstance(found, Missed | Solution)
         return found
@@ -162,8 +162,8 @@ def smoothed_search(
 ) -> Smoothing:
     """Improve ``best`` in place, from its own rules, from ``starts``, from z = 0 and from the model's own optimum.
 
-    Every rule kept meets its step's bounds when it is evaluated. z = 0, which is ``margin > 0``, is always looked at,
-    also where rows have a margin of 0.
+    Every rule kept meets its step's bounds. z = 0, which is ``margin > 0``, is always evaluated, also if rows have a
+    margin of 0.
     """
     n, steps = len(problem.margin), len(problem.lower)
     usual = usual_work(problem)
@@ -194,12 +194,12 @@ def smoothed_search(
 
 
 def usual_work(problem: Problem) -> float:
-    """Return the row visits that a search spends where no limit is given."""
+    """Return the default number of row visits of a search."""
     return (WORK + WORK_A_ROW * len(problem.margin)) * (1.0 + WORK_A_STEP * (len(problem.lower) - 1))
 
 
 def _take_over(scaled: Scaled, run: _Run, best: Best) -> None:
-    """Write what is better than what a caller knew into the caller's record."""
+    """Copy improvements into the caller's record."""
     utility = run.best.utility * scaled.utility_scale
     better = utility > best.utility
     best.utility[better] = utility[better]
@@ -211,7 +211,7 @@ def _take_over(scaled: Scaled, run: _Run, best: Best) -> None:
 
 
 class _Run:
-    """The search of one scaled problem: its rows, what was found, and what is nearest to each step's bounds."""
+    """The search of one scaled problem: its rows, the rules found, and the closest rule for each step."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator, patience: int) -> None:
         steps, c = problem.lower.shape
@@ -221,7 +221,7 @@ class _Run:
         self.nearest = np.zeros((steps, problem.dimension))
         self.nearest_utility = np.full(steps, -np.inf)
         self.multipliers = np.zeros((steps, c))
-        self.ends: dict[int, list[FloatArray]] = {}  # where the starts came to
+        self.ends: dict[int, list[FloatArray]] = {}  # where the descents ended
         self._waiting: dict[int, tuple[float, FloatArray]] = {}
         self._extra_work = 0.0
         columns, self.matrix = _spanning_columns(problem)
@@ -239,10 +239,10 @@ class _Run:
     def work(self, spent: float) -> None:
         self._extra_work = spent
 
-    # What is kept.
+    # The rules that are kept.
 
     def offer_zero(self) -> None:
-        """Keep z = 0 where it meets the bounds: its decisions are exact, also for rows with a margin of 0."""
+        """Keep z = 0 if it meets the bounds: its decisions are exact, also for rows with a margin of 0."""
         zero = np.zeros(self.problem.dimension)
         utility, values = self.problem.evaluate(self.problem.decide(zero))
         self._note_values(zero, utility, values)
@@ -251,13 +251,13 @@ class _Run:
         self.best.utility[met], self.best.z[met] = utility, zero
 
     def offer(self, z: FloatArray) -> None:
-        """Look at a rule."""
+        """Evaluate a rule."""
         self._extra_work += len(self.problem.margin)
         self._note_values(z, *self.problem.evaluate(self.problem.decide(z)))
         self._settle()
 
     def note(self, z: FloatArray) -> None:
-        """Look at the rule that was smoothed last."""
+        """Evaluate the rule that was smoothed last."""
         sums = self.sums.exact()
         self._note_values(z, self.problem.offset + float(sums[0]), self.matrix @ sums[1:])
 
@@ -270,7 +270,7 @@ class _Run:
                 self._waiting[step] = (utility, z)
 
     def _settle(self) -> None:
-        """Count again, row by row, the best of what was noted, and keep what holds."""
+        """Recount the best noted rules row by row, and keep those that hold."""
         offered: list[FloatArray] = []
         for _, z in self._waiting.values():
             if not any(z is other for other in offered):
@@ -280,18 +280,18 @@ class _Run:
         self._waiting.clear()
 
     def current(self, step: int) -> FloatArray:
-        """Return the step's best rule, or the nearest one."""
+        """Return the step's best rule, or the closest one."""
         z: FloatArray = self.best.z[step] if np.isfinite(self.best.utility[step]) else self.nearest[step]
         return z
 
     def standing(self, step: int) -> tuple[float, float]:
-        """Return what grows when the step's best rule gets better, or the nearest one nearer."""
+        """Return a score that grows as the step's best rule improves, or the closest one gets closer."""
         return float(self.best.utility[step]), -float(self.excess[step])
 
     # Smoothed descents.
 
     def descend(self, step: int, z: FloatArray, stages: Stages, penalty: float = PENALTIES[0]) -> FloatArray:
-        """Follow one start from wide to narrow tau, then let the bounds follow what counting says."""
+        """Follow one start from large to small tau, then adjust the bounds to the counts."""
         lower, upper = self.problem.lower[step], self.problem.upper[step]
         lagrangian = Lagrangian(self.sums, self.matrix, self.size, lower, upper, penalty)
         before = self.standing(step)
@@ -308,7 +308,7 @@ class _Run:
         return z
 
     def plug_in(self, step: int, share: float, z: FloatArray, stages: Stages) -> FloatArray:
-        """Return the optimum under the model's probabilities (Lemma 1), with bounds drawn in to a share."""
+        """Return the optimum under the model's probabilities (Lemma 1), with bounds tightened to a share."""
         problem = self.problem
         assert problem.weight is not None
         assert problem.mixing is not None
@@ -322,7 +322,7 @@ class _Run:
         return follow(Lagrangian(*self._model, lower, upper, PENALTIES[0]), z, stages)
 
     def search(self, starts: Sequence[FloatArray], lines: FloatArray, max_work: float) -> None:
-        """Search all steps: a few of them from many starts, the others from those; then polish until fruitless."""
+        """Search all steps: some from many starts, the others from those; then polish until there is no progress."""
         steps = len(self.problem.lower)
         anchors = np.unique(np.linspace(0, steps - 1, min(steps, ANCHORS)).round().astype(int))[::-1]
         on_lines = self._sweep_lines(lines, anchors)
@@ -336,7 +336,7 @@ class _Run:
             if self.work < until:
                 self.descend(step, self.current(min(step + 1, steps - 1)), LAST, PENALTIES[1])
         self._improve(max_work, BOX_ROWS)
-        # Last, because the search goes on from what is known, and rules on these lines are seldom near the best.
+        # Last, because the search continues from known rules, and rules on these lines are seldom near the best.
         known = self.best.utility.copy()
         for z in on_lines:
             self.offer(z)
@@ -361,7 +361,7 @@ class _Run:
                 ends.append(self.descend(step, start, WARM, PENALTIES[1]))
 
     def continue_from(self, sample: _Run, starts: Sequence[FloatArray], max_work: float) -> None:
-        """Search all rows from what a sample of them found."""
+        """Search all rows, starting from the rules found on a sample."""
         for z in (*starts, *np.unique(np.vstack([sample.best.z, sample.nearest]), axis=0)):
             if np.isfinite(z).all():
                 self.offer(z)
@@ -376,7 +376,7 @@ class _Run:
     # Exact sweeps.
 
     def sweep_the_line(self) -> None:
-        """Look at every rule of a problem with one contrast."""
+        """Evaluate every rule of a problem with one contrast."""
         found = Best.none(self.problem)
         sweep_line(self.problem, self.problem.table, np.zeros(1), np.ones(1), found)
         for z in (*found.z[np.isfinite(found.utility)], found.closest_z):
@@ -385,7 +385,7 @@ class _Run:
         self._extra_work += _visits_of_a_sweep(self.problem.table)
 
     def _sweep_lines(self, lines: FloatArray, anchors: NDArray[np.intp]) -> list[FloatArray]:
-        """Return the best rules on lines through z = 0, of many rows only those that look best on a sample."""
+        """Return the best rules on lines through z = 0; with many rows, only those that look best on a sample."""
         problem, zero = self.problem, np.zeros(self.problem.dimension)
         if len(problem.margin) > MOST_ROWS_FOR_LINES:
             sample = stratified_sample(problem, ROWS_FOR_LINES, self.rng)
@@ -405,7 +405,7 @@ class _Run:
         return list(np.unique(found.z[np.isfinite(found.utility)], axis=0))
 
     def _improve(self, max_work: float, rows: int) -> None:
-        """Polish every step's rule, then go on from disturbed ones until that brings nothing or the work is done."""
+        """Polish every step's rule, then restart from perturbed ones until there is no progress or no budget left."""
         steps = np.arange(len(self.problem.lower))
         for step in steps:
             if self.work < max_work:
@@ -422,7 +422,7 @@ class _Run:
             number += 1
 
     def _go_on(self, step: int, number: int, rows: int) -> None:
-        """Try to leave a local optimum: disturb it, polish what another start came to, or widen tau again."""
+        """Try to leave a local optimum: perturb it, polish another start's result, or increase tau again."""
         z, penalty = self.current(step), (16.0, 64.0, 256.0)[number % 3]
         if number % 2 == 0:
             size = KICK * (float(np.abs(z).mean()) or 0.1)
@@ -435,7 +435,7 @@ class _Run:
         self.polish(step, rows)
 
     def polish(self, step: int, rows: int) -> None:
-        """Sweep along lines inside a box around the step's best rule, and follow it, until that brings nothing."""
+        """Sweep along lines inside a box around the step's best rule, and follow it, until there is no progress."""
         problem = self.problem.take([step])
         for _ in range(3):
             before = self.standing(step)
@@ -444,7 +444,7 @@ class _Run:
                 return
 
     def _directions(self, z: FloatArray) -> FloatArray:
-        """Return, as rows, directions that change one of the spanning values and the others hardly."""
+        """Return, as rows, directions that change one of the spanning values but hardly the others."""
         self.sums.smooth(z, WARM[0])
         gradients, _ = self.sums.curvature(WARM[0])
         away = np.linalg.pinv(gradients[1:], rcond=1e-8).T
@@ -452,7 +452,7 @@ class _Run:
         return np.asarray((away / np.where(size > 0.0, size, 1.0))[size[:, 0] > 0.0], dtype=np.float64)
 
     def _sweep_around(self, problem: Problem, z: FloatArray, rows: int) -> None:
-        """Sweep inside a box around z, in rounds of directions, until three of them bring nothing."""
+        """Sweep inside a box around z, in rounds of directions, until three rounds bring no progress."""
         box, away = box_around(problem, z, rows), self._directions(z)
         self._extra_work += 5 * len(problem.margin)
         table, k = box.table, box.dimension
@@ -480,20 +480,20 @@ def _visits_of_a_sweep(table: FloatArray) -> float:
 
 
 def _sizes(effects: FloatArray) -> FloatArray:
-    """Return for each constraint half the sum of its effects' sizes, which is 1 for a difference of two rates."""
+    """Return for each constraint half the sum of its absolute effects, which is 1 for a difference of two rates."""
     sizes = 0.5 * np.abs(effects).sum(axis=0)
     return np.where(sizes > 0.0, sizes, 1.0)
 
 
 def _drawn_in(lower: FloatArray, upper: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:
-    """Return bounds drawn in to a share of their width; one-sided bounds stay."""
+    """Return bounds tightened to a share of their width; one-sided bounds stay."""
     with np.errstate(invalid="ignore"):
         room = np.where(np.isfinite(lower) & np.isfinite(upper), 0.5 * (1.0 - share) * (upper - lower), 0.0)
     return lower + room, upper - room
 
 
 def _spanning_columns(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Return columns and a matrix that makes all effects of them: many constraints are combinations of a few."""
+    """Return columns and a matrix that generates all effects: many constraints are combinations of a few."""
     c, k = problem.effects.shape[1], problem.dimension
     assert problem.mixing is not None
     if c > k:
@@ -510,7 +510,7 @@ def _spanning_columns(problem: Problem) -> tuple[FloatArray, FloatArray]:
 
 
 def _lines_through_zero(k: int, seed: Any) -> FloatArray:
-    """Return the lines that the rays of :class:`Directions` lie on: evenly spread for K = 2, drawn beyond."""
+    """Return the lines of the rays of :class:`Directions`: evenly spread for K = 2, random beyond."""
     if k == 2:
         angle = 2.0 * np.pi * np.arange((RAYS + 1) // 2) / RAYS
         return np.column_stack([np.cos(angle), np.sin(angle)])

@@ -33,8 +33,8 @@ _Results = list[Solution | NoRule]
 class Box(NamedTuple):
     """A box of points (t, w); no rule in it has a utility above ``bound``.
 
-    ``rows`` are its open planes and ``sums`` what the others add up to; they are None where the box is to be looked
-    at anew.
+    ``rows`` are its open planes and ``sums`` the total of the others; they are None if the box must be processed
+    again.
     """
 
     bound: float
@@ -46,7 +46,7 @@ class Box(NamedTuple):
 
 
 class Stack:
-    """The parts of a box that are still to look at, depth first, with the open rows of each. One for each thread.
+    """The parts of a box that still have to be processed, depth first, with the open rows of each. One per thread.
 
     ``sizes`` are the open rows of a leaf and of a tiny one. ``solve_meeting`` is called with open rows, the sums of
     the others, a gap and a budget, where too many planes meet.
@@ -75,9 +75,9 @@ class Stack:
         self.gave_up = False
 
     def search(self, box: Box, incumbent: Incumbent, target: float, visits: int, nodes: int, most: float) -> list[Box]:
-        """Look at a box and its parts, until the work allowed is done; return what is left of it.
+        """Process a box and its parts until the budget is spent; return the rest.
 
-        ``most`` is for all row visits, with those of the smaller problems where planes meet.
+        ``most`` limits all row visits, including those of the smaller problems where planes meet.
         """
         self._put(box)
         looked_up: set[bytes] = set()
@@ -114,7 +114,7 @@ class Stack:
         boxes.guess[0] = FIRST_GUESS if box.guess is None else box.guess
 
     def _left(self) -> list[Box]:
-        """Return the boxes of the stack; rows are kept where they are few."""
+        """Return the boxes of the stack; rows are kept if there are few."""
         most = max(ROWS_KEPT, SHARE_OF_ROWS_KEPT * len(self.arrangement.planes))
         boxes, left = self.boxes, []
         for i in range(boxes.height[0]):
@@ -126,10 +126,10 @@ class Stack:
         return left
 
     def _look_where_planes_meet(self, incumbent: Incumbent, target: float, most: float, looked_up: set[bytes]) -> int:
-        """Solve, as smaller problems, the boxes that too many planes cut however small they are; return the row visits.
+        """Solve, as smaller problems, the boxes that too many planes cut at any size; return the row visits.
 
         Such planes have a point in common, so they have fewer directions than dimensions, and :mod:`reduction` helps.
-        What another box has met before is not solved again, but counts: which boxes a thread sees is chance.
+        A repeated problem is not solved again, but its work counts, because it is random which boxes a thread gets.
         """
         met, spent = self.met, 0
         for number, (start, stop) in enumerate(itertools.pairwise(met.start[: met.height[0] + 1])):

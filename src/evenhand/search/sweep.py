@@ -1,4 +1,4 @@
-"""One exact sweep along a line of z-space: the step that Algorithms 1, 2, 3 and the local search share."""
+"""One exact sweep along a line of z-space, which Algorithms 1, 2, 3 and the local search share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDS_TO_CENTRE = 4
 
 @dataclass(eq=False)
 class Best:
-    """The best point so far for each step of a problem's bounds, and the point nearest to meeting the last."""
+    """The best point so far for each step of a problem's bounds, and the point closest to meeting the last."""
 
     utility: FloatArray
     z: FloatArray
@@ -25,14 +25,14 @@ class Best:
 
     @classmethod
     def none(cls, problem: Problem) -> Best:
-        """Return the state before anything was found."""
+        """Return the initial state."""
         steps = len(problem.lower)
         return cls(np.full(steps, -np.inf), np.full((steps, problem.dimension), np.nan))
 
     def offer(self, problem: Problem, z: FloatArray, *, anywhere: bool = False) -> None:
-        """Keep the rule z where it meets a step's bounds, is better than what was known, and is inside a cell.
+        """Keep the rule z if it meets a step's bounds, improves on the incumbent, and is inside a cell.
 
-        With ``anywhere`` it may lie on a row's hyperplane: what counts are the decisions that it makes.
+        With ``anywhere`` it may be on a row's hyperplane: only its decisions count.
         """
         if not (anywhere or problem.strictly_inside(z)):
             return
@@ -43,14 +43,14 @@ class Best:
         self.z[better] = z
 
     def join(self, other: Best) -> None:
-        """Keep what is better in another one."""
+        """Keep the improvements of another one."""
         better = other.utility > self.utility
         self.utility[better], self.z[better] = other.utility[better], other.z[better]
 
     def results(
         self, problem: Problem, *, upper_bound: FloatArray | None = None, nodes: int = 0, seconds: float = 0.0
     ) -> list[Solution | NoRule]:
-        """Return what is known as solutions; ``upper_bound`` is what was proven of each step."""
+        """Return the incumbents as solutions; ``upper_bound`` is the proven bound of each step."""
         bounds = np.full(len(self.utility), np.inf) if upper_bound is None else np.maximum(upper_bound, self.utility)
         return [
             conclude(problem, step, self.z[step], upper_bound=bounds[step], nodes=nodes, seconds=seconds)
@@ -61,10 +61,10 @@ class Best:
 
 
 def settled(problem: Problem, claimed: Best) -> Best:
-    """Return the claims of a sweep as the rules that they are: counted on the decisions that the rule makes.
+    """Return the claims of a sweep as rules, counted on their actual decisions.
 
-    The model's own decisions, z = 0, are always among them. A claim that the rule's arithmetic does not keep, because
-    its cell is too narrow for it, is tried again in the middle of its cell.
+    The model's own decisions, z = 0, are always included. A claim that fails because its cell is too narrow for the
+    rule's arithmetic is tried again in the middle of its cell.
     """
     best = Best.none(problem)
     best.offer(problem, np.zeros(problem.dimension))
@@ -97,7 +97,7 @@ def centred(problem: Problem, z: FloatArray) -> FloatArray:
 def _nearer(problem: Problem, z: FloatArray) -> FloatArray:
     """Return a point of the same cell on the ray from 0 through z, in its middle.
 
-    Where the cell has no end, it is the point at twice the distance at which the cell begins.
+    If the cell is unbounded, it is the point at twice the distance at which the cell begins.
     """
     before, after = _room(problem, z, z)
     begins, ends = max(0.0, 1.0 + before), 1.0 + after
@@ -107,7 +107,7 @@ def _nearer(problem: Problem, z: FloatArray) -> FloatArray:
 
 
 def _room(problem: Problem, z: FloatArray, direction: FloatArray) -> tuple[float, float]:
-    """Return how far one can go from z, backwards and forwards, before a row turns."""
+    """Return how far one can go from z, backwards and forwards, before a row's decision changes."""
     level, slope = problem.level(z), problem.slope(direction)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         turns = -level / slope
@@ -115,7 +115,7 @@ def _room(problem: Problem, z: FloatArray, direction: FloatArray) -> tuple[float
 
 
 def sweep_line(problem: Problem, table: FloatArray, origin: FloatArray, direction: FloatArray, best: Best) -> bool:
-    """Walk z = origin + s direction for every s; keep what improves ``best``. Returns whether any did."""
+    """Sweep z = origin + s direction for every s; keep improvements in ``best``. Returns whether there were any."""
     level, slope = problem.level(origin), problem.slope(direction)
     return sweep_rows(problem, table, level, slope, origin, direction, best)
 
@@ -132,11 +132,11 @@ def sweep_rows(
     low: float = -np.inf,
     extra: FloatArray | None = None,
 ) -> bool:
-    """Walk along a line where row i decides 1 iff level_i + s slope_i > 0. See :func:`sweep_line`.
+    """Sweep along a line where row i decides 1 iff level_i + s slope_i > 0. See :func:`sweep_line`.
 
-    Only s above ``low`` are looked at. ``extra`` adds the gains and effects of rows on whose hyperplane the line
-    lies, and whose side the caller has chosen; a point kept is then still on that hyperplane, and the caller
-    steps off it (see ``lines.py``).
+    Only s above ``low`` are considered. ``extra`` adds the gains and effects of rows on whose hyperplane the line
+    lies, and whose side the caller has chosen; a kept point is then still on that hyperplane, and the caller moves it
+    off (see ``lines.py``).
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         breakpoints = -level / slope
@@ -163,7 +163,7 @@ def sweep_rows(
     sweep(order, len(order), turns, start, low, np.inf, problem.lower, problem.upper, utility, position, closest)
     better = np.isfinite(position) & (utility > best.utility + RESOLUTION)
     if problem.dimension > 1 and extra is None:
-        # A line may lie on a row's hyperplane; what is found there hangs on rounding.
+        # A line may lie on a row's hyperplane, where the result depends on rounding.
         for step in np.flatnonzero(better):
             better[step] = problem.strictly_inside(origin + position[step] * direction)
     improved = np.flatnonzero(better)

@@ -1,8 +1,8 @@
 """Algorithm 1 (DP and EOp, K = 1): one exact sweep along the line z in R.
 
-Deviations from the paper's pseudo-code: candidates lie strictly between the observed scores instead of on
-them, so that the rule does not hang on a rounding; z = 1 / t takes both signs in the one walk, where the
-paper chooses the sign of t first; rows with equal scores turn together (line 7 onwards treats them one by one).
+Deviations from the paper's pseudo-code: candidates lie strictly between the observed scores instead of on them, so
+that the rule does not depend on rounding; z = 1 / t takes both signs in one sweep, where the paper chooses the sign of
+t first; rows with equal scores change together (line 7 onwards treats them one by one).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sweep_whole_line(problem: Problem) -> Best:
 
 
 def try_every_cell(problem: Problem, best: Best) -> None:
-    """Offer the cells of the line that would be better, the best first: some are too narrow for the rule's rounding."""
+    """Offer the cells of the line that would be better, the best first, because some are too narrow for rounding."""
     contrast = problem.contrasts[:, 0]
     turning = np.flatnonzero(contrast)
     turning = turning[np.argsort(problem.margin[turning] / contrast[turning])]

@@ -1,7 +1,7 @@
-"""Exact bounds on rates: at every sample size they keep what they promise, and a guarantee can stand on them.
+"""Exact bounds on rates, which are valid at every sample size and serve as the basis of guarantees.
 
-Clopper and Pearson's for one rate, Buehler's for a combination of two. They take whole counts only, and are
-wider than the intervals of :mod:`evenhand.statistics.intervals`, which are what a report shows.
+Clopper and Pearson's for one rate, Buehler's for a combination of two. They need whole counts, and are wider than the
+intervals of :mod:`evenhand.statistics.intervals`, which reports show.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def clopper_pearson_interval(successes: ArrayLike, trials: ArrayLike, confidence
     successes, trials : array-like
         Counts, broadcast against each other. Without trials the interval is (0, 1).
     confidence : float, default=0.95
-        The level, two-sided.
+        The two-sided level.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def exact_upper_bound(
 ) -> float:
     """Return an upper bound on a combination of one or two rates that is valid at every sample size.
 
-    Whatever the true rates, at most a share ``1 - confidence`` of samples has a bound below the true value.
+    For any true rates, at most a share ``1 - confidence`` of samples has a bound below the true value.
     For one rate it is Clopper and Pearson's. For two it is Buehler's (1957), the smallest that puts
     the possible samples in a given order, here the order of Newcombe's one-sided limits:
 
@@ -111,7 +111,7 @@ def exact_upper_bound(
     successes, trials : sequence of int
         Counts, one for each coefficient, from independent samples.
     confidence : float, default=0.95
-        The level, one-sided.
+        The one-sided level.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def exact_within(
     limit: float,
     confidence: float = 0.95,
 ) -> bool:
-    """Tell whether :func:`exact_upper_bound` is at most ``limit``, in a tenth of its time.
+    """Return whether :func:`exact_upper_bound` is at most ``limit``, in a tenth of its time.
 
     Examples
     --------
@@ -159,14 +159,14 @@ def _read_whole(successes: ArrayLike, trials: ArrayLike) -> tuple[FloatArray, Fl
     if (s != np.rint(s)).any() or (n != np.rint(n)).any():
         raise InputError("An exact bound needs whole counts: weighted rows are not draws from a binomial.")
     if n.size and n.max() > MOST_EXACT_TRIALS:
-        raise InputError(f"An exact bound is for at most {MOST_EXACT_TRIALS:g} trials; got trials={n.max():g}.")
+        raise InputError(f"An exact bound supports at most {MOST_EXACT_TRIALS:g} trials; got trials={n.max():g}.")
     return s, n
 
 
 def _read_combination(
     coefficients: Sequence[float], successes: Sequence[int], trials: Sequence[int], confidence: float
 ) -> tuple[float, _Single | _Contrast]:
-    """Return a constant and a part to bound; where both signs agree, a rate gives way to its complement."""
+    """Return a constant and a part to bound; if both signs agree, a rate is replaced by its complement."""
     s, n = _read_whole(successes, trials)
     weights = as_float_array(coefficients, "coefficients")
     if weights.shape != (s.size,) or s.shape != n.shape or s.ndim != 1 or s.size not in (1, 2) or not weights.all():
@@ -242,7 +242,7 @@ class _Contrast:
         return float(value_a + value_b + np.hypot(reach_a, reach_b))
 
     def _ends(self, which: int, successes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return what a rate adds to the combination, and how much more at the far end of its interval."""
+        """Return a rate's part of the combination, and how much more it is at the far end of its interval."""
         z = normal_quantile(self.confidence, one_sided=True)
         coefficient, trials = self.coefficients[which], np.array(self.trials[which])
         rate, end = observed_rates(successes, trials), wilson_at(successes, trials, z)[1 - which]
@@ -288,12 +288,12 @@ class _Contrast:
         return found
 
     def within(self, limit: float) -> bool:
-        """Tell whether no rates with a value above the limit make the observed sample probable enough."""
+        """Return whether no rates with a value above the limit make the observed sample probable enough."""
         error = (1.0 - _NUISANCE_SHARE) * (1.0 - self.confidence) * (1.0 - 1e-6) - 10.0 * _NEGLIGIBLE
         c_a, c_b = self.coefficients
         beyond = limit - self.limit
         if beyond > 0.0 and min(self.trials) > 0.0:
-            # Hoeffding's inequality settles what is far away: no such sample's value is above its limit.
+            # Hoeffding's inequality decides distant cases: no such sample's value is above its limit.
             spread = c_a**2 / self.trials[0] + c_b**2 / self.trials[1]
             if math.exp(-2.0 * beyond**2 / spread) <= error:
                 return True
@@ -331,7 +331,7 @@ class _Contrast:
 
 
 def _window(trials: float, low: float, high: float) -> NDArray[np.int64]:
-    """Return the counts outside of which a binomial with a rate in a range has no mass left (Bernstein)."""
+    """Return the counts outside of which a binomial with a rate in a range has negligible mass (Bernstein)."""
     nats = -math.log(_NEGLIGIBLE)
     below, above = (math.sqrt(2.0 * trials * p * (1.0 - p) * nats) + nats for p in (low, high))
     first, last = max(math.floor(trials * low - below), 0), min(math.ceil(trials * high + above), trials)

@@ -28,13 +28,13 @@ def reliability(
     predicted : array of shape (n,)
         Probabilities.
     happened : array of shape (n,), bool
-        Whether what they speak of was so.
+        Whether each predicted event occurred.
     weights : array of shape (n,), default=None
         The weights of the rows; ``None`` counts each as 1. Intervals use Kish's effective sample size.
     confidence : float, default=0.95
         The level of the observed shares' intervals.
     bins : int, default=10
-        At most so many bins; rows with the same prediction stay together.
+        The maximum number of bins; rows with the same prediction stay together.
 
     Returns
     -------
@@ -79,10 +79,10 @@ def calibration_error(predicted: FloatArray, happened: NDArray[np.bool_], weight
 
 
 def _bins_of(predicted: FloatArray, weights: FloatArray, bins: int) -> NDArray[np.intp]:
-    """Return each row's bin: all have the same weight, as far as equal predictions let them."""
+    """Return each row's bin: all have the same weight, as far as equal predictions allow."""
     order = np.argsort(predicted, kind="stable")
     reached = np.cumsum(weights[order])
-    # What rounding took from a sum must not move a row over an edge.
+    # Rounding of a sum must not move a row over an edge.
     wanted = reached[-1] * np.arange(1, bins) / bins * (1.0 - 1e-12)
     edges = np.unique(predicted[order][np.searchsorted(reached, wanted)])
     found: NDArray[np.intp] = np.searchsorted(edges, predicted, side="left")

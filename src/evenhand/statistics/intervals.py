@@ -1,7 +1,7 @@
-"""What counts can say about rates: intervals for one rate, a difference, a ratio, and the largest gap.
+"""Intervals for rates from counts: for one rate, a difference, a ratio, and the largest gap.
 
-Wilson, Newcombe and their relatives are close to the nominal level and are what a report shows. What a
-guarantee stands on, bounds that never promise more than they keep, is in :mod:`evenhand.statistics.bounds`.
+Wilson's, Newcombe's and related intervals are close to the nominal level; reports show them. The conservative bounds
+for guarantees are in :mod:`evenhand.statistics.bounds`.
 
 Counts may be fractions: with weights, pass :func:`effective_counts`, which shrink the sample to the size that
 unweighted rows of the same precision would have (Kish). That is an approximation, and so are the levels then.
@@ -37,7 +37,7 @@ def check_confidence(confidence: float) -> float:
 
 
 def normal_quantile(confidence: float, *, one_sided: bool = False) -> float:
-    """Return how many standard errors hold this much of a normal distribution, about or below its mean."""
+    """Return the number of standard errors with this much of a normal distribution around or below its mean."""
     level = check_confidence(confidence)
     return float(special.ndtri(level if one_sided else 0.5 + level / 2.0))
 
@@ -45,7 +45,7 @@ def normal_quantile(confidence: float, *, one_sided: bool = False) -> float:
 def read_counts(
     successes: ArrayLike, trials: ArrayLike, names: tuple[str, str] = ("successes", "trials")
 ) -> tuple[FloatArray, FloatArray]:
-    """Return successes and trials as arrays of one shape, or raise where they are not counts."""
+    """Return successes and trials as arrays of one shape, or raise if they are not counts."""
     s, n = _together(names[0], as_counts(successes, names[0]), names[1], as_counts(trials, names[1]))
     with np.errstate(over="ignore"):
         bad = ~((s >= 0.0) & (s <= n * (1.0 + 1e-12)) & (n <= MOST_TRIALS))
@@ -67,12 +67,12 @@ def _together(first: str, a: FloatArray, second: str, b: FloatArray) -> tuple[Fl
     try:
         a, b = np.broadcast_arrays(a, b)
     except ValueError:
-        raise InputError(f"{first} has the shape {a.shape} and {second} has {b.shape}: they must be alike.") from None
+        raise InputError(f"{first} has the shape {a.shape} and {second} has {b.shape}: they must be equal.") from None
     return a, b
 
 
 def effective_counts(selected: ArrayLike, total: ArrayLike, squares: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return successes and trials that carry as much information as weighted rows do (Kish).
+    """Return successes and trials with as much information as the weighted rows (Kish).
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def wilson_interval(successes: ArrayLike, trials: ArrayLike, confidence: float =
     successes, trials : array-like
         Counts, broadcast against each other. Without trials the interval is (0, 1).
     confidence : float, default=0.95
-        The level, two-sided.
+        The two-sided level.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def wilson_at(successes: FloatArray, trials: FloatArray, z: float) -> Interval:
 
 
 def observed_rates(successes: FloatArray, trials: FloatArray) -> FloatArray:
-    """Return the rates; one half where there are no trials, the middle of what is possible."""
+    """Return the rates; one half if there are no trials, the middle of the possible range."""
     rates = np.full(np.broadcast_shapes(np.shape(successes), np.shape(trials)), 0.5)
     np.divide(successes, trials, out=rates, where=trials > 0.0)
     return rates
@@ -163,7 +163,7 @@ def newcombe_interval(
     successes_a, trials_a, successes_b, trials_b : array-like
         Counts, broadcast against each other.
     confidence : float, default=0.95
-        The level, two-sided.
+        The two-sided level.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def ratio_at(s_a: FloatArray, n_a: FloatArray, s_b: FloatArray, n_b: FloatArray,
 
     Donner and Zou (2012, Statistical Methods in Medical Research 21: 347-359): Newcombe's construction for
     ratios, on the two Wilson intervals. Unlike the log interval of Katz it exists for counts of zero. The upper end is
-    infinite where b has no successes.
+    infinite if b has no successes.
     """
     (low_a, high_a), (low_b, high_b) = wilson_at(s_a, n_a, z), wilson_at(s_b, n_b, z)
     rate_a, rate_b = observed_rates(s_a, n_a), observed_rates(s_b, n_b)
@@ -222,7 +222,7 @@ def linear_intervals(
     successes, trials : array-like of shape (rates,)
         Counts.
     z : float
-        From :func:`normal_quantile` for each on its own, :func:`simultaneous_quantile` for all together.
+        From :func:`normal_quantile` for each separately, :func:`simultaneous_quantile` for all together.
 
     Returns
     -------
@@ -246,14 +246,14 @@ def simultaneous_quantile(
     *,
     random_state: int | np.random.Generator | None = 0,
 ) -> float:
-    """Return the normal quantile at which all combinations' intervals hold together with this confidence.
+    """Return the normal quantile at which all combinations' intervals hold simultaneously with this confidence.
 
-    A bootstrap on the counts, which needs no rows: each rate's count is drawn anew from its binomial, and the
-    quantile is that of the largest studentised deviation among the combinations. (The percentiles of a
-    bootstrapped maximum would be no interval: the largest of several noisy gaps is too large on average, and
-    that of a resample more so.) Rates are drawn towards one half as in Wilson's interval, so that a rate of 0
-    or 1 varies too. The result lies between the quantiles for one combination and for Bonferroni's
-    correction, which is used as it is for more than 600 combinations.
+    A bootstrap on the counts, which needs no rows: each rate's count is redrawn from its binomial, and the quantile is
+    that of the largest studentised deviation among the combinations. (The percentiles of a bootstrapped maximum would
+    not be an interval: the largest of several noisy gaps is too large on average, and that of a resample even more so.)
+    Rates are shrunk towards one half as in Wilson's interval, so that a rate of 0 or 1 varies too. The result lies
+    between the quantiles for one combination and for Bonferroni's correction, which is used for more than 600
+    combinations.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def simultaneous_quantile(
 
 
 def pairs_of(count: int) -> sparse.csr_array[Any]:
-    """Return the differences of every two of so many rates, as coefficients.
+    """Return the differences of all pairs of rates, as coefficients.
 
     Examples
     --------
@@ -314,20 +314,20 @@ def distance_interval(
     bounds: tuple[ArrayLike, ArrayLike],
     quantiles: tuple[float, float],
 ) -> tuple[float, float]:
-    """Return how far the farthest of several combinations is outside its bounds, at least and at most.
+    """Return a lower and an upper bound on the largest distance of several combinations from their bounds.
 
-    "At most" takes each combination's own interval: the largest of their ends is beyond the largest distance
-    whenever the end of that one combination is. "At least" would be too large as soon as any of them were, so
-    it takes intervals that hold together.
+    The upper bound uses each combination's own interval: the largest of their ends is beyond the largest distance
+    whenever the end of that one combination is. The lower bound would be too large as soon as any of them were, so it
+    uses simultaneous intervals.
 
     Parameters
     ----------
     coefficients, successes, trials
         As in :func:`linear_intervals`.
     bounds : pair of array-like
-        Below the first and above the second a combination is outside.
+        A combination below the first or above the second is outside.
     quantiles : pair of float
-        For each combination on its own (:func:`normal_quantile`) and for all (:func:`simultaneous_quantile`).
+        For each combination separately (:func:`normal_quantile`) and for all (:func:`simultaneous_quantile`).
 
     Returns
     -------
@@ -360,14 +360,14 @@ def rows_needed(
 ) -> NDArray[np.int64] | None:
     """Return about how many trials of each rate would settle whether the largest gap is within a tolerance.
 
-    The rates are taken to stay as they are, and the trials to grow in proportion.
+    The rates are assumed to stay as they are, and the trials to grow in proportion.
 
     Parameters
     ----------
     successes, trials : array-like of shape (rates,)
         Counts.
     tolerance : float
-        The largest gap that is allowed.
+        The largest allowed gap.
     confidence : float, default=0.95
         The level.
     one_sided : bool, default=False
@@ -380,8 +380,8 @@ def rows_needed(
     Returns
     -------
     array of int or None
-        None where more rows would not help: the gap is at the tolerance, or beyond it with ``one_sided``,
-        or a rate has no trials.
+        None if more rows would not help: the gap is at the tolerance, or beyond it with ``one_sided``, or a rate has
+        no trials.
 
     Examples
     --------
@@ -391,7 +391,7 @@ def rows_needed(
     """
     check_flag(one_sided, "one_sided")
     if not is_number(tolerance) or not tolerance >= 0.0:
-        raise InputError(f"tolerance must be a number that is not negative; got {shown(tolerance)}.")
+        raise InputError(f"tolerance must be a number of at least 0; got {shown(tolerance)}.")
     s, n = read_rates(successes, trials)
     if n.max() > MOST_TRIALS / 100.0:
         raise InputError(f"trials must be at most {MOST_TRIALS / 100.0:g}; got {n.max():g}.")
@@ -408,7 +408,7 @@ def rows_needed(
 
 
 def settling_factor(settled: Callable[[float], bool]) -> float | None:
-    """Return about the smallest factor, at least 1, at which something is settled; None beyond a million."""
+    """Return approximately the smallest factor, at least 1, that settles it; None above a million."""
     high = 1.0
     while not settled(high):
         high *= 2.0

@@ -1,4 +1,4 @@
-"""Rows drawn in strata."""
+"""Stratified sampling of rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def stratified_share(cells: Sequence[NDArray[np.intp]], share: float, rng: np.random.RandomState) -> NDArray[np.bool_]:
-    """Return which rows are held out: the given share of each combination of cells, within one row."""
+    """Return a mask of the held-out rows: the given share of each combination of cells, within one row."""
     order = rng.permutation(len(cells[0]))
     order = order[np.argsort(strata(cells)[order], kind="stable")]
     steps = np.floor(np.arange(len(order) + 1) * share + 0.5)

@@ -1,7 +1,7 @@
-r"""Confidence sequences: intervals for rates that hold at every moment at once, however often one looks.
+r"""Confidence sequences: intervals for rates that hold at all times simultaneously, however often one looks.
 
-An interval such as Wilson's holds at one moment that was fixed before. Whoever looks every day and stops at the first
-interval that excludes the truth will see one, sooner or later. The sequences here hold at all moments together.
+An interval such as Wilson's holds at one time that was fixed in advance. If you look every day and stop at the first
+interval that excludes the true rate, you will eventually see one. The sequences here hold at all times.
 
 **Method.** Decisions x_1, x_2, ... are 0 or 1, and p_i is the probability that x_i is 1 given all that came before
 (and given what made its row one of those that are counted: its group, and its label). For a stake t > 0, the wealth
@@ -18,8 +18,8 @@ The left side depends on the counts n and s_n alone and falls as m_n grows. The 
 at which it is 1/e: with probability at least 1 - e, m_n is never below it. The upper end is that of the ones
 swapped with the zeros. Each side has half of the error.
 
-**What is covered** is m_n, the mean of the probabilities of the rows so far. It need not be the same at all times:
-where rates drift, the sequence covers their average. Rows may depend on what came before them in any way.
+**What is covered** is m_n, the mean of the probabilities of the rows so far. It need not be constant: if rates drift,
+the sequence covers their average. Rows may depend on earlier rows in any way.
 
 **References.** The bets and the inversion are those of Waudby-Smith and Ramdas (2024, Estimating means of bounded
 random variables by betting, Journal of the Royal Statistical Society B 86: 1-27); mixtures over stakes go back to
@@ -38,21 +38,21 @@ from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, as_float_array
 from evenhand.statistics.intervals import Interval, check_confidence, observed_rates, read_counts
 
-# Stakes for deviations that show in a few rows, down to those that take 100 million.
+# Stakes for deviations that show in a few rows, down to those that take 100 million rows.
 _STAKES = 8.0 * 2.0 ** (-0.5 * np.arange(28))
 _ODDS = np.expm1(_STAKES)
 _STEPS = 3
 
 
 def rate_sequence(successes: ArrayLike, trials: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Return the confidence sequence of a rate at the moment that it has these counts.
+    """Return the confidence sequence of a rate at the time when it has these counts.
 
     Parameters
     ----------
     successes, trials : array-like
         Whole counts, broadcast against each other. Without trials the interval is (0, 1).
     confidence : float, default=0.95
-        The probability that the mean rate so far is inside at every moment.
+        The probability that the mean rate so far is inside at all times.
 
     Returns
     -------
@@ -71,16 +71,16 @@ def rate_sequence(successes: ArrayLike, trials: ArrayLike, confidence: float = 0
 
 
 def sequence_at(successes: FloatArray, trials: FloatArray, error: float | FloatArray) -> Interval:
-    """Return :func:`rate_sequence` for counts that were read, each with an error of its own."""
+    """Return :func:`rate_sequence` for counts as read, each with its own error."""
     s, n, limit = np.broadcast_arrays(successes, trials, np.log(2.0 / np.asarray(error, dtype=np.float64)))
     return _lower_ends(s, n, limit), 1.0 - _lower_ends(n - s, n, limit)
 
 
 def _lower_ends(s: FloatArray, n: FloatArray, limit: FloatArray) -> FloatArray:
-    """Return where the logarithm of the mean wealth is the limit, from below.
+    """Return where the logarithm of the mean wealth equals the limit, from below.
 
-    It is convex and falls in m. One stake alone gives a point to the left of the root, in closed form; Newton's method
-    goes on from the best of them and stays to the left. So every step is a valid lower end, and each is closer.
+    It is convex and decreasing in m. One stake alone gives a point to the left of the root, in closed form; Newton's
+    method continues from the best of them and stays to the left. So every iterate is a valid lower end.
     """
     s, n, limit = s[..., None], np.maximum(n, 1.0)[..., None], limit[..., None]
     won = _STAKES * s - np.log(len(_STAKES))
@@ -101,17 +101,17 @@ def _lower_ends(s: FloatArray, n: FloatArray, limit: FloatArray) -> FloatArray:
 def linear_sequences(
     coefficients: Any, successes: FloatArray, trials: FloatArray, errors: float | FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return linear combinations of rates, each with a sequence, from those of the rates.
+    """Return linear combinations of rates, each with a sequence, computed from those of the rates.
 
-    Where every rate is inside its own sequence, every combination is inside what this returns: nothing is spent on the
-    number of combinations.
+    If every rate is inside its own sequence, every combination is inside the result: the number of combinations costs
+    no error.
 
     Parameters
     ----------
     coefficients : array of shape (combinations, rates)
         The combinations.
     successes, trials : arrays of shape (..., rates)
-        Counts, at one moment or several.
+        Counts, at one time or several.
     errors : float or array of shape (..., rates)
         The error of each rate's sequence. All sequences hold together with an error of their sum.
 
@@ -127,9 +127,9 @@ def linear_sequences(
 
 
 def restart_share(start: ArrayLike) -> FloatArray:
-    """Return the share of the error that the k-th of infinitely many sequences has, k = 1, 2, ...
+    """Return the share of the error of the k-th of infinitely many sequences, k = 1, 2, ...
 
-    1 / log2(k + 1) - 1 / log2(k + 2): the shares of all k sum to 1, and fall nearly as slowly as such shares can.
+    1 / log2(k + 1) - 1 / log2(k + 2): the shares of all k sum to 1, and decrease nearly as slowly as possible.
 
     Examples
     --------

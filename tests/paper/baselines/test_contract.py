@@ -149,7 +149,7 @@ def test_only_parity_criteria_are_taken(name, biased):
     X, y, group = biased
     for criterion, message in (
         ("calibration", "Unknown criterion"),
-        (SelectionRatio(0.8), "parity criteria only"),
+        (SelectionRatio(0.8), "supports only parity criteria"),
     ):
         with pytest.raises(InputError, match=message):
             clone(BASELINES[name]).set_params(criterion=criterion).fit(X, y, sensitive_features=group)

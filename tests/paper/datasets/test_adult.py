@@ -159,7 +159,7 @@ def test_loads_the_same_bytes_every_time(data):
 def test_embedded_file_is_what_the_uci_files_give(shared_cache, monkeypatch, capsys):
     monkeypatch.setenv("EVENHAND_DATA", str(shared_cache))
     assert _embed_adult.main([]) == 0
-    assert "holds the same text" in capsys.readouterr().out
+    assert "has the same text" in capsys.readouterr().out
 
 
 def test_embedding_writes_a_file_and_notices_a_difference(monkeypatch, tmp_path, capsys):

@@ -205,7 +205,7 @@ def test_verify_says_nothing_where_all_is_well(directory):
 def test_image_that_vanished_is_an_error(directory):
     data = load_celeba(directory)
     (directory / "img_align_celeba" / NAMES[0]).unlink()
-    with pytest.raises(DataError, match="not there any more"):
+    with pytest.raises(DataError, match="no longer exists"):
         data.image(0)
 
 
@@ -280,7 +280,7 @@ def test_no_sensitive_attribute_is_refused(directory):
         (lambda text: "", "first line"),
         (lambda text: "20\n", "no names of attributes"),
         (lambda text: text[: len(text) // 2], r"damaged in line|cut short"),
-        (lambda text: "\n".join(text.splitlines()[:-3]), "promises 20 rows, it has 17"),
+        (lambda text: "\n".join(text.splitlines()[:-3]), "says 20 rows, but it has 17"),
         (
             lambda text: text.replace("000004.jpg -1", "000004.jpg ??").replace("000004.jpg  1", "000004.jpg ??"),
             "line 6",

@@ -125,7 +125,7 @@ def test_bad_download_never_becomes_a_cached_file(server, empty_cache, no_pip, p
     assert [file.name for file in empty_cache.iterdir()] == ["kept.csv"]
 
 
-@pytest.mark.parametrize(("path", "reason"), [("silent", "timed out"), ("dripping", "bytes came in")])
+@pytest.mark.parametrize(("path", "reason"), [("silent", "timed out"), ("dripping", "bytes arrived in")])
 def test_slow_site_does_not_hold_up_the_next_source(server, empty_cache, monkeypatch, path, reason):
     monkeypatch.setattr(_fetch, "SITE_PATIENCE", 0.3)
     monkeypatch.setattr(_fetch, "SITE_LIMIT", 0.6)
@@ -172,11 +172,11 @@ def test_error_says_what_was_tried_and_what_to_put_where(dead_site, empty_cache,
         _fetch.fetch_raw(dead_site)
     message = str(caught.value)
     for needed in (
-        f"{NAME} cannot be had",
+        f"{NAME} is not available",
         f"{empty_cache / NAME}: not there",
         f"{dead_site.url}: ",
         "No matching distribution",
-        f"put it there: {empty_cache / NAME}",
+        f"save it as: {empty_cache / NAME}",
         SHA256,
         "EVENHAND_DATA",
     ):
@@ -185,7 +185,7 @@ def test_error_says_what_was_tried_and_what_to_put_where(dead_site, empty_cache,
 
 def test_compas_without_any_source_is_a_clear_error(empty_cache, no_pip, monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", _unreachable)
-    with pytest.raises(DataError, match=r"(?s)compas-scores-two-years\.csv cannot be had.*put it there: "):
+    with pytest.raises(DataError, match=r"(?s)compas-scores-two-years\.csv is not available.*save it as: "):
         fetch_compas()
 
 

@@ -50,7 +50,7 @@ def check_files(directory, name):
 def test_a_quick_run_writes_everything(name, tmp_path, capsys):
     assert quick(name, tmp_path) == 0
     shown = capsys.readouterr()
-    assert "its numbers mean nothing" in shown.out
+    assert "its numbers are meaningless" in shown.out
     assert f"evenhand: {name}: [1/" in shown.err
     about = check_files(tmp_path / f"{name}-quick", name)
     assert list((tmp_path / f"{name}-quick").glob("*.svg"))

@@ -1,7 +1,7 @@
 """The methods that the paper compares with, behind one interface (extra ``experiments``).
 
-Every baseline has ``fit(X, y, *, sensitive_features)``. Its attribute ``needs_sensitive_at_predict`` says
-whether ``predict`` wants ``sensitive_features`` too; ``paper`` is the paper's short name for it.
+Every baseline has ``fit(X, y, *, sensitive_features)``. Its attribute ``needs_sensitive_at_predict`` tells whether
+``predict`` also needs ``sensitive_features``; ``paper`` is the paper's short name for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every baseline shares: labels, groups and criteria, read once in the same way."""
+"""The common part of the baselines: labels, groups and criteria, read in the same way."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def parity_labels(criterion: str | Criterion) -> tuple[int | None, ...]:
     """Return the labels within which a parity criterion compares groups; None stands for all rows."""
     labels = getattr(resolve(criterion), "labels", ())
     if not labels:
-        raise InputError(f"this baseline knows parity criteria only (dp, eo, eop, pe); got {criterion!r}.")
+        raise InputError(f"this baseline supports only parity criteria (dp, eo, eop, pe); got {criterion!r}.")
     return tuple(labels)
 
 
 @contextmanager
 def quiet_fairlearn() -> Iterator[None]:
-    """Hide what pandas has to say to fairlearn: nobody who calls evenhand can act on it."""
+    """Hide pandas' warnings about fairlearn, because callers of evenhand cannot act on them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)

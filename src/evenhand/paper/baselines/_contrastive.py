@@ -23,7 +23,7 @@ def fair_contrastive_loss(
         L_i = - mean_{p in P(i)} log [ exp(z_i . z_p / tau) / sum_{s in N(i)} exp(z_i . z_s / tau) ]
 
     P(i) has the other rows of i's label, of whatever group. N(i) has the rows of another label *and of i's
-    own group*: nothing is gained by telling groups apart. Rows without either are no anchors.
+    own group*, so that separating groups does not help. Rows without either are not anchors.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class TwoViews:
 
 
 def _random_box(size: tuple[int, int], generator: np.random.Generator) -> tuple[float, float, float, float]:
-    """Return a box with 0.2 to 1 of the image's area and sides in a ratio of 3/4 to 4/3, where that fits."""
+    """Return a box with 0.2 to 1 of the image's area and sides in a ratio of 3/4 to 4/3, if that fits."""
     width, height = size
     area = width * height * generator.uniform(0.2, 1.0)
     ratio = math.exp(generator.uniform(math.log(3 / 4), math.log(4 / 3)))

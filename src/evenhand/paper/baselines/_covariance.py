@@ -46,7 +46,7 @@ class Covariance:
     sides : tuple
         The labels within which groups are compared; None stands for all rows.
     distance : {"logit", "probability"}
-        What is taken for the signed distance.
+        The definition of the signed distance.
     table : array of shape (2, groups, K)
         See :func:`coefficients`.
     """
@@ -113,13 +113,13 @@ class ConstrainedNet(Net):
         return super().get_loss(y_pred, y_true) + self.force_ @ self.covariance(logits[:, 1] - logits[:, 0], y_true[0])
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        """Renew mu every few batches, then count and save as usual."""
+        """Update mu every few batches, then count and save as usual."""
         if training and (self.batch_ + 1) % self.interval == 0:
             self._renew_force()
         super().on_batch_end(net, batch=batch, training=training, **kwargs)
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        """Take the multipliers over."""
+        """Update the multipliers."""
         self._renew_force()
         self.multiplier_ = self.force_.clone()
 
@@ -146,7 +146,7 @@ def solve_output(
     """Return (w, b) of d = features @ w + b with the least cross-entropy under the bound on every covariance.
 
     On fixed features this is Zafar's own problem: convex for demographic parity; else there are local optima,
-    and two starts. What comes back meets the bound whether or not the solver converged: (w, b) is shrunk
+    and two starts. The result meets the bound even if the solver did not converge: (w, b) is shrunk
     until it does, which changes no decision.
     """
     rows = torch.from_numpy(np.column_stack([features, np.ones(len(features))]))

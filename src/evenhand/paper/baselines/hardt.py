@@ -1,6 +1,6 @@
 """H16: Hardt, Price, Srebro (2016), Equality of Opportunity in Supervised Learning.
 
-Each group gets its own thresholds on the score R, mixed at random where that is needed:
+Each group gets its own thresholds on the score R, randomised if needed:
 
     Yhat = 1{R > T_a},  T_a random with at most two values,
 
@@ -33,7 +33,7 @@ _CONSTRAINTS = {
 
 
 class _ScoreColumn(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Hands fairlearn the scores that are already there."""
+    """Passes existing scores to fairlearn."""
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -51,7 +51,7 @@ class GroupThresholds(ScoreBaseline):
     Parameters
     ----------
     estimator : classifier
-        It gives the scores. In a FrozenEstimator it stays as it is, and ``fit`` sees the validation set.
+        The model of the scores. In a FrozenEstimator it is not trained, and ``fit`` gets the validation set.
     criterion : str or Criterion, default="equalized_odds"
         Any parity criterion.
     tolerance : float, default=0.0
@@ -138,7 +138,7 @@ class GroupThresholds(ScoreBaseline):
         return self
 
     def predict_proba(self, X: Any, *, sensitive_features: SensitiveFeatures | None = None) -> FloatArray:
-        """Return the probability of each decision: 0 or 1 but where the thresholds are random."""
+        """Return the probability of each decision: 0 or 1 except where the thresholds are random."""
         check_is_fitted(self)
         scores = self._scores(X)
         groups = self._encode_groups(sensitive_features, len(scores))
@@ -163,4 +163,4 @@ def _check_cells(labels: NDArray[np.int64], groups: NDArray[np.int64], names: tu
     for code, name in enumerate(names):
         present = np.unique(labels[groups == code])
         if len(present) < 2:
-            raise InputError(f"group {name!r} has rows of one label only: its ROC curve cannot be drawn.")
+            raise InputError(f"group {name!r} has rows of one label only: its ROC curve is not defined.")

@@ -31,7 +31,7 @@ from evenhand.inputs import SensitiveFeatures
 from evenhand.paper.baselines._base import Codes, FloatArray, ScoreBaseline
 from evenhand.rules.criteria import check_tolerance
 
-# How far behind a crossing t is taken, so that rounding cannot put the row back.
+# How far after a crossing t is taken, so that rounding cannot reverse it.
 JUST_BEHIND = 1e-6
 
 
@@ -42,7 +42,7 @@ def quantile(scores: FloatArray, u: FloatArray) -> FloatArray:
 
 
 def rank(scores: FloatArray, s: FloatArray, position: FloatArray) -> FloatArray:
-    """Return F(s) in sorted scores; equal scores share a step, and ``position`` says where in it."""
+    """Return F(s) in sorted scores; equal scores share a step, and ``position`` is the place in it."""
     below = np.searchsorted(scores, s, side="left") / len(scores)
     up_to = np.searchsorted(scores, s, side="right") / len(scores)
     return np.asarray(below + position * (up_to - below), dtype=np.float64)
@@ -68,7 +68,7 @@ def smallest_strength(
     """Return the smallest t at which the decisions s_t > threshold meet demographic parity on these rows.
 
     Each row's s_t is linear in t and crosses the threshold at most once, so the gap is constant between
-    neighbouring crossings: all are examined, and t is just behind the first that will do.
+    neighbouring crossings: all are examined, and t is just after the first that suffices.
     """
     turns = np.flatnonzero((scores > threshold) != (moved > threshold))
     crossing = (threshold - scores[turns]) / (moved[turns] - scores[turns])
@@ -86,7 +86,7 @@ def smallest_strength(
     if not met.size:
         best = float(gaps[held].min())
         raise InfeasibleError(
-            f"no part of the way to the barycentre has a gap of {tolerance} or less; the least: {best:.4g}.",
+            f"no strength has a gap of {tolerance} or less; the smallest is {best:.4g}.",
             smallest_tolerance=best,
         )
     first = int(met[0])
@@ -101,11 +101,11 @@ class WassersteinBarycentre(ScoreBaseline):
     Parameters
     ----------
     estimator : classifier
-        It gives the scores. In a FrozenEstimator it stays as it is, and ``fit`` sees the validation set.
+        The model of the scores. In a FrozenEstimator it is not trained, and ``fit`` gets the validation set.
     strength : float, default=1.0
         How far every score moves: 0 is the base model, 1 is equal distributions.
     tolerance : float, default=None
-        If given, ``strength`` is not used: the smallest strength is taken whose decisions on the fitting rows
+        If given, ``strength`` is ignored: the smallest strength is used whose decisions on the fitting rows
         have a difference of selection rates of at most this.
     target : {"mean", "median"}, default="mean"
         The barycentre: the weighted mean of the quantile functions (W2), or their weighted median (W1).

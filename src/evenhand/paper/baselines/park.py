@@ -56,7 +56,7 @@ class Projector(Module):
 
 
 class FrozenEncoder(Module):
-    """A linear output layer on an encoder that does not learn any more."""
+    """A linear output layer on a frozen encoder."""
 
     def __init__(self, encoder: Any, n_features: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class FrozenEncoder(Module):
         self.output = Linear(n_features, 2)
 
     def train(self, mode: bool = True) -> FrozenEncoder:
-        """Leave the encoder in evaluation mode: its batch statistics are frozen too."""
+        """Keep the encoder in evaluation mode: its batch statistics are frozen, too."""
         super().train(mode)
         self.encoder.eval()
         return self
@@ -77,7 +77,7 @@ class FrozenEncoder(Module):
 
 
 class CosineNet(Net):
-    """A learning rate that falls to zero along half a cosine."""
+    """A learning rate that decreases to zero along half a cosine."""
 
     def learning_rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch."""
@@ -93,7 +93,7 @@ def _two_views(inputs: Inputs) -> tuple[int, Inputs]:
 
 
 class FairContrastive(Baseline):
-    """Features that a fair contrastive loss makes blind to the group, and a linear output (Park et al. 2022).
+    """Features made independent of the group by a fair contrastive loss, and a linear output (Park et al. 2022).
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class FairContrastive(Baseline):
     temperature : float, default=0.1
         The temperature of the loss.
     group_normalised : bool, default=True
-        Whether groups weigh the same whatever their size (FSCL+, which the paper compares with).
+        Whether groups have equal weight regardless of their size (FSCL+, which the paper compares with).
     projection : int, default=128
         The size of the projections that are compared.
     epochs : int, default=100
@@ -111,7 +111,7 @@ class FairContrastive(Baseline):
     batch_size : int, default=128
         Rows in a step.
     lr : float, default=0.1
-        The learning rate that the first stage starts from.
+        The initial learning rate of the first stage.
     weight_decay : float, default=0.0001
         The L2 penalty of the first stage.
     output_epochs : int, default=10
@@ -121,7 +121,7 @@ class FairContrastive(Baseline):
     checkpoint : path, default=None
         A directory; see :class:`evenhand.paper.models.MLP`.
     random_state : int, RandomState or None, default=None
-        Decides the initial parameters, the order of the rows and the views.
+        Determines the initial parameters, the order of the rows and the views.
     verbose : int, default=0
         Whether to show progress bars.
 

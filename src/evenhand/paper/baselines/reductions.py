@@ -54,7 +54,7 @@ class Reductions(Baseline):
     eps : float, default=0.01
         fairlearn's ``eps``: the bound on the multipliers is 1 / eps.
     max_iter : int, default=50
-        The most steps; each trains the base model once or twice.
+        The maximum number of steps; each trains the base model once or twice.
     random_state : int, RandomState or None, default=None
         The random part of the decisions. An integer gives the same decisions to the same rows each time.
 
@@ -65,7 +65,7 @@ class Reductions(Baseline):
     groups_ : tuple
         The groups.
     mitigator_ : fairlearn.reductions.ExponentiatedGradient
-        It holds the classifiers and their shares in the mixture.
+        It contains the classifiers and their weights in the mixture.
 
     Examples
     --------

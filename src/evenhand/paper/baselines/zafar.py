@@ -15,8 +15,8 @@ layer, which on the learnt features is their linear classifier, is solved exactl
 they centre z over all rows; z is centred within the label here, or a difference of base rates between
 groups would count as unfairness. Several groups have one indicator each. A network can have no covariance
 with the logit at all and still select the groups at different rates. ``distance="probability"`` takes
-sigmoid(d) - 1/2, over all rows (DP) or all rows of a label (EO), in the place of d and of min(0, y d): a
-smooth stand-in for the rates themselves. It is no part of their papers.
+sigmoid(d) - 1/2, over all rows (DP) or all rows of a label (EO), instead of d and of min(0, y d): a
+smooth approximation of the rates themselves. It is not part of their papers.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from evenhand.rules.criteria import Criterion
 class CovarianceBound(Baseline):
     """A network trained under a bound on the covariance of group and decision (Zafar et al. 2017).
 
-    A bound is one training: a trade-off takes a training for each of its points. The useful range of bounds
-    is from 0 to the covariance of the unconstrained network, which ``bound=inf`` leaves in ``covariance_``.
+    Each bound needs one training, so a trade-off needs one for each of its points. The useful range of bounds is from 0
+    to the covariance of the unconstrained network, which ``bound=inf`` stores in ``covariance_``.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ class CovarianceBound(Baseline):
     bound : float, default=0.05
         The bound. It holds on the training rows.
     distance : {"logit", "probability"}, default="logit"
-        The signed distance to the boundary: the logit, as in their papers, or the probability less one half,
+        The signed distance to the boundary: the logit, as in their papers, or the probability minus one half,
         which follows the rates of decisions more closely.
     penalty : float, default=10.0
         The penalty parameter rho of the method of multipliers.
     checkpoint : path, default=None
         A directory; see :class:`evenhand.paper.models.MLP`.
     random_state : int, RandomState or None, default=None
-        Decides the initial parameters and the order of the rows.
+        Determines the initial parameters and the order of the rows.
     verbose : int, default=0
         Whether to show a progress bar.
 
@@ -146,7 +146,9 @@ class CovarianceBound(Baseline):
             for code, name in enumerate(self.groups_):
                 if side is not None and not ((labels == side) & (groups == code)).any():
                     label = self.classes_.tolist()[side]
-                    raise InputError(f"no row of group {name!r} has the label {label!r}: nothing to compare.")
+                    raise InputError(
+                        f"no row of group {name!r} has the label {label!r}: both labels are needed in each group."
+                    )
         self.network_ = clone(self.network) if self.network is not None else MLP()
         self.network_._check_options()
         table = Table(validate_data(self, X, dtype=np.float32))
@@ -198,7 +200,7 @@ class CovarianceBound(Baseline):
             b = (head.bias[1] - head.bias[0]).double().numpy()
         start = np.append(w, b)
         if self.bound == 0.0:
-            # Linear constraints: the nearest point with no covariance at all, to start from.
+            # Linear constraints: start from the nearest point without covariance.
             v = covariance.table.numpy()[codes[:, 0], codes[:, 1]]
             rows = v.T @ np.column_stack([features, np.ones(len(features))]) / len(features)
             start = start - np.linalg.pinv(rows) @ (rows @ start)

@@ -1,6 +1,6 @@
 """Build the embedded Adult file from the UCI files: ``python -m evenhand.paper.datasets._embed_adult [FILE]``.
 
-Without FILE nothing is written; either way it says whether the outcome equals what is embedded.
+Without FILE nothing is written; in both cases the output is compared with the embedded file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def join(*files: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build, compare, and write where asked; return 0 if the embedded file holds the same text."""
+    """Build, compare, and write if requested; return 0 if the embedded file has the same text."""
     text = join(*(fetch_raw(file).decode("ascii") for file in (TRAINING, TEST))).encode("ascii")
     for path in map(Path, arguments[:1]):
         content = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         print(f"wrote {path}: {len(content)} bytes, SHA-256 {hashlib.sha256(content).hexdigest()}")
     embedded = resources.files("evenhand.paper.datasets") / "data" / "adult.csv.xz"
     same = embedded.is_file() and lzma.decompress(embedded.read_bytes()) == text
-    print(f"the embedded file {'holds the same text' if same else 'DIFFERS'}")
+    print(f"the embedded file {'has the same text' if same else 'DIFFERS'}")
     return 0 if same else 1
 
 

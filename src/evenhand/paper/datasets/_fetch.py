@@ -1,6 +1,6 @@
-"""Files from elsewhere, checked by SHA-256 and kept in a cache.
+"""Downloaded files, checked by SHA-256 and stored in a cache.
 
-A file of a few megabytes needs ``urllib`` and ``hashlib`` only, so no downloader (pooch) is a dependency.
+A file of a few megabytes needs only ``urllib`` and ``hashlib``, so no downloader (pooch) is a dependency.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _logger = logging.getLogger(__name__)
 
 
 class DataError(EvenhandError):
-    """A data set cannot be had, or what is there is not what it should be."""
+    """A data set is not available, or its files are not the expected ones."""
 
     multiline = True
 
 
 class _UnavailableError(Exception):
-    """One source does not give the file; the message says why."""
+    """One source does not have the file; the message says why."""
 
 
 @dataclass(frozen=True)
 class RawFile:
-    """A file as its publisher has it, and where it can be had.
+    """A publisher's file, and its sources.
 
     Parameters
     ----------
     name : str
-        The publisher's name for it, under which a copy placed by hand is found, too.
+        The publisher's name for it, also used to find a copy placed by hand.
     size : int
         Its length in bytes.
     sha256 : str
@@ -84,10 +84,10 @@ def data_directory() -> Path:
 
 
 def cached(name: str, sha256: str, make: Callable[[], bytes]) -> bytes:
-    """Return the cached file of this name, made first where it is absent or damaged.
+    """Return the cached file of this name, created first if it is missing or damaged.
 
-    It is written under another name and then moved, so that it is complete or not there at all, whenever the
-    process ends. Processes that make it at the same time write the same bytes, and the last one stays.
+    It is written under another name and then moved, so that it is complete or absent, even if the process is killed.
+    Processes that create it at the same time write the same bytes.
     """
     path = data_directory() / name
     content = _intact(path, sha256)
@@ -131,9 +131,9 @@ def fetch_raw(file: RawFile) -> bytes:
     raise DataError(
         "\n".join(
             [
-                f"{file.name} cannot be had from any source.",
+                f"{file.name} is not available from any source.",
                 *failures,
-                f"Download it from {file.url} by any means, and put it there: {place}",
+                f"Download it from {file.url} and save it as: {place}",
                 f"(SHA-256 {file.sha256}). The environment variable {CACHE_VARIABLE} sets the directory.",
             ]
         )
@@ -186,7 +186,7 @@ def _from_site(file: RawFile) -> bytes:
                 chunks.append(chunk)
                 length += len(chunk)
                 if time.monotonic() > deadline:
-                    raise _UnavailableError(f"only {length} of {file.size} bytes came in {SITE_LIMIT:.0f} seconds.")
+                    raise _UnavailableError(f"only {length} of {file.size} bytes arrived in {SITE_LIMIT:.0f} seconds.")
     except (OSError, HTTPException) as error:
         raise _UnavailableError(f"{error}.") from None
     return b"".join(chunks)

@@ -22,11 +22,11 @@ DESCRIPTION = (
 
 
 def load_adult() -> Dataset:
-    """Load Adult, where the question is whether a person earns more than 50,000 dollars a year.
+    """Load Adult, where the label is whether a person earns more than 50,000 dollars a year.
 
     The two UCI files are joined in their order (30,162 rows of ``adult.data``, then 15,060 of
-    ``adult.test``), without the rows that have an unknown value. Features are all columns but ``sex`` and
-    the label: six numbers, standardised over all rows (``age``, ``fnlwgt``, ``education-num``,
+    ``adult.test``), without the rows that have an unknown value. Features are all columns except ``sex`` and
+    the label: six numeric ones, standardised over all rows (``age``, ``fnlwgt``, ``education-num``,
     ``capital-gain``, ``capital-loss``, ``hours-per-week``), and seven others one-hot (``workclass`` 7
     values, ``education`` 16, ``marital-status`` 7, ``occupation`` 14, ``relationship`` 6, ``race`` 5,
     ``native-country`` 41). These are 102 columns; the paper's 108 have ``relationship`` twice.

@@ -1,4 +1,4 @@
-"""CelebA from a directory that the user has: attributes at once, each image when it is asked for."""
+"""CelebA from a local directory: attributes are loaded at once, images on request."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ ORIGIN = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CelebA:
-    """The rows of CelebA whose image is there, which unpack as ``X, y, sensitive = dataset``.
+    """The rows of CelebA whose image exists, which unpack as ``X, y, sensitive = dataset``.
 
     Parameters
     ----------
     X : ndarray of shape (n,), object
-        The path of each row's image, as text. No image is read before :meth:`image` asks for it.
+        The path of each row's image, as text. Images are only read by :meth:`image`.
     y : ndarray of shape (n,), int64
-        1 where the target attribute is present, else 0.
+        1 if the target attribute is present, else 0.
     sensitive : dict of str to ndarray of shape (n,)
         Each sensitive attribute, as text: ``"Male"`` or ``"not Male"``.
     target : str
@@ -58,7 +58,7 @@ class CelebA:
     partition : ndarray of shape (n,), int8
         The official split: 0 is training, 1 validation, 2 test.
     absent : tuple of str
-        The listed images that are not there.
+        The listed images that do not exist.
     """
 
     X: NDArray[np.object_]
@@ -130,16 +130,15 @@ def load_celeba(
     sensitive : str or sequence of str, default="Male"
         The sensitive attributes.
     images : path, default=None
-        The directory of the images, where it is another.
+        The directory of the images, if it is elsewhere.
     verify : bool, default=False
-        Whether to decode every image first, and to leave the corrupt ones out with a warning that names
-        them. It takes minutes for all of CelebA; without it a corrupt image is an error when it is read.
+        Whether to decode every image first, and to leave out the corrupt ones with a warning that names them. This
+        takes minutes for all of CelebA; otherwise a corrupt image is an error when it is read.
 
     Returns
     -------
     CelebA
-        202,599 rows (162,770 for training, 19,867 for validation, 19,962 for testing) if all images are
-        there.
+        202,599 rows (162,770 for training, 19,867 for validation, 19,962 for testing) if all images exist.
 
     Raises
     ------
@@ -215,8 +214,8 @@ def read_image(path: str | os.PathLike[str], size: int | None = None) -> NDArray
     path : path
         The image file.
     size : int or None, default=None
-        The side of the square wanted: the largest square in the middle of the image is scaled to it.
-        ``None`` leaves the image as it is.
+        The side of the requested square: the largest square in the middle of the image is scaled to it. ``None`` leaves
+        the image unchanged.
 
     Raises
     ------
@@ -230,7 +229,7 @@ def read_image(path: str | os.PathLike[str], size: int | None = None) -> NDArray
         with Image.open(path) as file:
             image = file.convert("RGB")
     except FileNotFoundError:
-        raise DataError(f"The image {os.fspath(path)} is not there any more: load the data set again.") from None
+        raise DataError(f"The image {os.fspath(path)} no longer exists: load the data set again.") from None
     except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
         raise DataError(
             f"The image {os.fspath(path)} is corrupt ({error}): get it again, or leave it out by "
@@ -290,12 +289,12 @@ def _read_attributes(path: Path, wanted: Sequence[str]) -> tuple[list[str], NDAr
     for number, row in rows:
         if len(row) != width or any(row[column] not in meaning for column in at):
             raise DataError(
-                f"{path} is damaged in line {number}: a name and {width - 1} times 1 or -1 are due. {ORIGIN}"
+                f"{path} is damaged in line {number}: expected a name and {width - 1} values of 1 or -1. {ORIGIN}"
             )
         names.append(row[0])
         values.append([meaning[row[column]] for column in at])
     if promised not in (None, len(names)):
-        raise DataError(f"{path} is cut short: its first line promises {promised} rows, it has {len(names)}. {ORIGIN}")
+        raise DataError(f"{path} is cut short: its first line says {promised} rows, but it has {len(names)}. {ORIGIN}")
     return names, np.array(values, dtype=np.bool_).reshape(len(names), len(wanted))
 
 
@@ -312,11 +311,11 @@ def _read_partition(path: Path, names: Sequence[str]) -> NDArray[np.int8]:
         if number == 1 and path.suffix == ".csv":
             continue
         if len(row) != 2 or row[1] not in ("0", "1", "2"):
-            raise DataError(f"{path} is damaged in line {number}: a name and 0, 1 or 2 are due. {ORIGIN}")
+            raise DataError(f"{path} is damaged in line {number}: expected a name and 0, 1 or 2. {ORIGIN}")
         parts[row[0]] = int(row[1])
     lacking = [name for name in names if name not in parts]
     if lacking:
-        raise DataError(f"{path} lacks the part of {len(lacking)} images (the first is {lacking[0]}). {ORIGIN}")
+        raise DataError(f"{path} has no partition for {len(lacking)} images (the first is {lacking[0]}). {ORIGIN}")
     return np.array([parts[name] for name in names], dtype=np.int8)
 
 

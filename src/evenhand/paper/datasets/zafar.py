@@ -24,7 +24,7 @@ DETERMINANT = VARIANCE**2 - COVARIANCE**2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ZafarDataset(Dataset):
-    """A sample of the synthetic distribution, with the truth about its own points.
+    """A sample of the synthetic distribution, with the true probabilities of its points.
 
     Parameters
     ----------
@@ -65,15 +65,15 @@ def make_zafar(n: int = 1200, random_state: Seed = None, *, iid: bool = False) -
     n : int, default=1200
         The number of points.
     random_state : int, Generator or None, default=None
-        The same integer gives the same points, to the bit.
+        The same integer gives exactly the same points.
     iid : bool, default=False
-        Whether each point's cell is drawn at random too. Else the sizes of the cells are exact (500, 100,
-        100 and 500 for n = 1200 as in the paper, rounded for other n), and only their order is random.
+        Whether each point's cell is also drawn at random. Otherwise the sizes of the cells are exact (500, 100, 100 and
+        500 for n = 1200 as in the paper, rounded for other n), and only their order is random.
 
     Returns
     -------
     ZafarDataset
-        ``sensitive`` has ``group``, "0" or "1"; ``p_joint``, ``p_y`` and ``p_group`` are the truth.
+        ``sensitive`` has ``group``, "0" or "1"; ``p_joint``, ``p_y`` and ``p_group`` are the true probabilities.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def true_joint(X: ArrayLike) -> FloatArray:
     """
     x1, x2 = _columns(X)
     joint = np.empty((len(x1), 2, 2))
-    # The cells share one covariance, so the quadratic terms cancel: what is left is linear in x.
+    # The cells share one covariance, so the quadratic terms cancel and the result is linear in x.
     weight1, weight2 = _precision_times(CELL_MEAN[:, 0], CELL_MEAN[:, 1])
     offset = np.log(CELL_SIZE) - 0.5 * (weight1 * CELL_MEAN[:, 0] + weight2 * CELL_MEAN[:, 1])
     for cell, (y, a) in enumerate(zip(CELL_LABEL, CELL_GROUP, strict=True)):

@@ -1,4 +1,4 @@
-"""What ``corrupted`` and ``regularised`` share: p(Y|x) and p(A|x) on Adult, and on CelebA where it is given."""
+"""The common part of ``corrupted`` and ``regularised``: p(Y|x) and p(A|x) on Adult, and on CelebA if it is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASK = {"target": "Attractive", "sensitive": "Male"}
 
 
 def data_sets(settings: Settings) -> tuple[str, ...]:
-    """Return the data sets that can be had."""
+    """Return the available data sets."""
     return ("adult",) if settings.images.data is None else ("adult", "celeba")
 
 
@@ -55,6 +55,6 @@ def probabilities(
 
 
 def notes(kept: Mapping[str, Kept], settings: Settings) -> list[str]:
-    """Return what to say about CelebA, where it was used."""
+    """Return a note on CelebA, if it was used."""
     used = any("rows" in found.arrays for found in kept.values())
     return [images.rows_note(kept), images.start_note(settings)] if used else []

@@ -30,7 +30,7 @@ FIRST_TABLE = 3
 
 
 def tasks_of(settings: Settings) -> list[tuple[str, str]]:
-    """Return the tasks that are asked for, in the paper's order."""
+    """Return the requested tasks, in the paper's order."""
     known = {f"{target}/{sensitive}": (target, sensitive) for target, sensitive in CELEBA}
     for name in settings.images.tasks:
         if name not in known:
@@ -39,7 +39,7 @@ def tasks_of(settings: Settings) -> list[tuple[str, str]]:
 
 
 def units(name: str, settings: Settings) -> list[Unit]:
-    """Return, for each task and seed, the training, the searches and H16; then P22, which takes longest."""
+    """Return, for each task and seed, the training, the searches and H16; then P22, the slowest."""
     for method in settings.images.without:
         if method not in BASELINES:
             raise InputError(f"--without {method}: the baselines are {', '.join(BASELINES)}.")

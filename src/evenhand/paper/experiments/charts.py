@@ -1,4 +1,4 @@
-"""The experiments' charts: Altair specifications, made into SVG and PNG files that stand alone."""
+"""The experiments' charts: Altair specifications, converted to self-contained SVG and PNG files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 from evenhand.errors import require
 
 FONT = "Helvetica, Arial, sans-serif"
-# Okabe and Ito's colours, which are told apart by readers with any colour vision, darkest first.
+# Okabe and Ito's colours, which readers with any colour vision can distinguish, darkest first.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#000000")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 # One mark for a method in all figures, so that they can be read side by side.
@@ -36,7 +36,7 @@ INK, SOFT, GRID = "#222222", "#555555", "#e6e6e6"
 
 
 def altair() -> Any:
-    """Return the package, or say what to install."""
+    """Return the package, or raise an error that says what to install."""
     return require("A figure", "report", "altair", "vl_convert", package="altair and vl-convert-python")
 
 
@@ -189,7 +189,7 @@ def _colours(n: int) -> list[str]:
 
 
 def _marks(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the colour and the shape of each method; those without a mark of their own take what is free."""
+    """Return the colour and the shape of each method; those without a fixed mark get an unused one."""
     taken = [MARKS[name] for name in names if name in MARKS]
     free = iter([pair for pair in zip(COLOURS, SHAPES, strict=True) if pair not in taken])
     return [MARKS[name] if name in MARKS else next(free) for name in names]

@@ -120,7 +120,7 @@ def learn(
 
 
 def _seconds(criterion: str, attributes: Sequence[str], *, quick: bool) -> float | None:
-    """Return the search's budget: up to K = 2 it ends by itself."""
+    """Return the search's budget: up to K = 2 it needs none."""
     if len(attributes) == 1 or criterion == "dp":
         return None
     return 0.5 if quick else SECONDS

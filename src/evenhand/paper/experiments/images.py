@@ -26,7 +26,7 @@ PARTS = ("train", "validation", "test")
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """Return what decides the result of a training on images, however paths and devices are spelled."""
+    """Return the options that determine the result of a training on images, independent of paths and devices."""
     return {**where(settings), "training": training_of(settings)}
 
 
@@ -48,7 +48,7 @@ def training_of(settings: Settings) -> dict[str, Any]:
 
 
 def running_of(settings: Settings) -> dict[str, Any]:
-    """Return how a training runs, which does not change what it gives."""
+    """Return the options that do not change the result of a training."""
     asked = settings.images
     return {"running": {"device": asked.device, "workers": asked.workers, "verbose": 0 if settings.quick else 1}}
 
@@ -80,7 +80,7 @@ def start_note(settings: Settings) -> str:
 
 
 def check(settings: Settings) -> None:
-    """Raise where a device or weights are missing, before anything is trained."""
+    """Raise if a device or weights are missing, before anything is trained."""
     _device(settings.images.device)
     start_of(settings)
 
@@ -103,7 +103,7 @@ def verify(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def _device(name: str) -> str:
-    """Return the kind of a device that is there."""
+    """Return the kind of an available device."""
     import torch
 
     try:
@@ -131,9 +131,9 @@ def network(
 
 @cache
 def load(directory: str, target: str, sensitive: str) -> CelebA:
-    """Return the rows whose image is there."""
+    """Return the rows whose image exists."""
     with warnings.catch_warnings():
-        # The report says how many images are absent.
+        # The report lists how many images are missing.
         warnings.simplefilter("ignore")
         return load_celeba(directory, target=target, sensitive=sensitive)
 

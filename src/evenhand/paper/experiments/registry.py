@@ -15,7 +15,7 @@ from evenhand.errors import InputError, MissingExtraError
 from evenhand.paper.experiments.running import Kept, Store, run
 from evenhand.paper.experiments.settings import Settings
 
-# What each extra brings that an experiment cannot do without.
+# The packages of each extra that an experiment needs.
 _PACKAGES = {
     "report": ("altair", "vl_convert"),
     "torch": ("torch", "skorch", "transformers", "PIL"),
@@ -30,9 +30,9 @@ class Entry:
     Parameters
     ----------
     name : str
-        What ``evenhand reproduce`` calls it.
+        Its name for ``evenhand reproduce``.
     paper : str
-        The figure, table or statement of the paper that it makes again.
+        The figure, table or statement of the paper that it reproduces.
     module : str
         The module of this package that has it.
     extras : tuple of str
@@ -50,12 +50,12 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """What it needs, in words."""
+        """Its requirements, in words."""
         extras = f"evenhand[{','.join(self.extras)}]"
         return extras + ", CelebA (--data)" * self.celeba + ", CLIP weights (--clip)" * self.clip
 
     def check(self, settings: Settings) -> None:
-        """Raise where something is missing, before hours are spent."""
+        """Raise if something is missing, before hours are spent."""
         for extra in self.extras:
             for package in _PACKAGES[extra]:
                 if importlib.util.find_spec(package) is None:
@@ -105,7 +105,7 @@ def find(name: str) -> Entry:
 def reproduce(
     name: str, settings: Settings, *, command: str = "", say: Callable[[str], None] = lambda line: None
 ) -> list[Path]:
-    """Run an experiment, or what is left of it, and write its results.
+    """Run an experiment, or the rest of it, and write its results.
 
     Parameters
     ----------
@@ -114,9 +114,9 @@ def reproduce(
     settings : Settings
         How to run it.
     command : str, default=""
-        The command that the results name.
+        The command, for the results.
     say : callable, default=None
-        It is told, in a line, of each piece that is done.
+        Called with a line for each finished piece.
 
     Returns
     -------

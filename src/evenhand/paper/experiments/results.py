@@ -1,4 +1,4 @@
-"""What an experiment reports: estimates over seeds, tables and figures, and the comparisons they are read for."""
+"""The results of an experiment: estimates over seeds, tables, figures, and comparisons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Estimate:
         return cls(float(found.mean()) if n else math.nan, error, n)
 
     def text(self, digits: int = 2, *, sign: bool = False) -> str:
-        """Return it as people write it."""
+        """Return it as text."""
         if self.n == 0:
             return "–"
         mean = f"{self.mean:{'+' if sign else ''}.{digits}f}"
@@ -90,7 +90,7 @@ class Report:
 
 
 def grouped(records: Iterable[Record], *names: str) -> dict[tuple[Hashable, ...], list[Record]]:
-    """Return records by the values of some columns, in the order in which these first come."""
+    """Return records by the values of some columns, in order of first occurrence."""
     found: dict[tuple[Hashable, ...], list[Record]] = {}
     for record in records:
         found.setdefault(tuple(record[name] for name in names), []).append(record)
@@ -103,7 +103,7 @@ def percent(records: Iterable[Record], name: str) -> Estimate:
 
 
 def excess(record: Record, gap: str = "gap") -> float | None:
-    """Return by how much a gap is above the tolerance that was asked for."""
+    """Return by how much a gap exceeds the requested tolerance."""
     if record[gap] is None or record["delta"] is None:
         return None
     return max(0.0, float(record[gap]) - float(record["delta"]))

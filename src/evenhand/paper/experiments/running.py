@@ -1,4 +1,4 @@
-"""Experiments in pieces: each is computed once, kept in a file that is whole or absent, and found there again."""
+"""Experiments in pieces: each is computed once, and stored in a file that is complete or absent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a piece computed: rows of numbers, and arrays that other pieces need."""
+    """The result of a piece: rows of numbers, and arrays that other pieces need."""
 
     records: list[Record] = field(default_factory=list)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -40,16 +40,16 @@ class Unit:
     Parameters
     ----------
     name : str
-        For people, and for other units' ``needs``.
+        Its name, also for other units' ``needs``.
     work : callable
         Called as ``work(states, needed, **options)``, where ``states`` is a directory for checkpoints and
         ``needed`` has what the needed units kept. It returns a :class:`Kept`.
     options : mapping
-        Plain values. With them and the needed units' own, the result is decided.
+        Plain values. Together with the needed units, they determine the result.
     needs : tuple of str, default=()
         The units whose results it uses.
     aside : mapping, default={}
-        More options for ``work`` that do not decide the result, such as the number of threads.
+        More options for ``work`` that do not affect the result, such as the number of threads.
     stage : int, default=0
         Units of a lower stage are computed first, and what they gave is reported before the next stage begins.
     """
@@ -63,7 +63,7 @@ class Unit:
 
 
 class Store:
-    """The kept pieces of an experiment, in a directory.
+    """The stored pieces of an experiment, in a directory.
 
     A piece's file is named after everything that decides its content. So other options never meet an old
     result, and going back to the old options finds it.
@@ -78,7 +78,7 @@ class Store:
                 raise write_error(directory, error) from None
 
     def load(self, key: str) -> Kept | None:
-        """Return a piece, or None where it is not there yet."""
+        """Return a piece, or None if it does not exist yet."""
         path = self._path(key)
         if not path.exists():
             return None
@@ -93,7 +93,7 @@ class Store:
             raise InputError(f"{path} is damaged ({error}): delete it, and it is computed again.") from None
 
     def save(self, key: str, kept: Kept) -> None:
-        """Keep a piece. Its JSON file comes last: what it names is there."""
+        """Store a piece. Its JSON file is written last, after the files that it names."""
         path = self._path(key)
         if kept.arrays:
             with whole_or_nothing(path.with_suffix(".npz")) as draft, draft.open("wb") as file:
@@ -104,7 +104,7 @@ class Store:
         shutil.rmtree(self.states(key), ignore_errors=True)
 
     def states(self, key: str) -> Path:
-        """Return where a piece keeps the checkpoints of its trainings, until it is done."""
+        """Return the directory for the checkpoints of a piece's trainings, until it is done."""
         return self.directory / "states" / key
 
     def _path(self, key: str) -> Path:
@@ -112,7 +112,7 @@ class Store:
 
 
 def keys_of(units: Sequence[Unit]) -> dict[str, str]:
-    """Return each unit's file name: its own, and a hash of all that decides its result."""
+    """Return each unit's file name: its own, and a hash of everything that determines its result."""
     keys: dict[str, str] = {}
     for unit in units:
         content = [unit.name, __version__, dict(unit.options), [keys[name] for name in unit.needs]]
@@ -129,7 +129,7 @@ def run(
     say: Callable[[str], None] = lambda line: None,
     after_stage: Callable[[dict[str, Kept]], None] = lambda kept: None,
 ) -> dict[str, Kept]:
-    """Compute the units that the store does not have, and return what all of them kept, in order.
+    """Compute the units that are not stored, and return the results of all, in order.
 
     A unit may need only units that come before it. ``after_stage`` is given what is there after each stage but the
     last, where that stage computed anything.
@@ -156,7 +156,7 @@ def run(
 def _compute(unit: Unit, keys: Mapping[str, str], store: Store) -> tuple[str, float]:
     needed = [_present(store, keys[name]) for name in unit.needs]
     started = time.perf_counter()
-    # Sums in linear algebra depend on its threads, and workers have fewer: one makes every number of jobs agree.
+    # Sums in linear algebra depend on the number of threads, and workers have fewer: with one, all results agree.
     with threadpool_limits(1, user_api="blas"):
         found = unit.work(store.states(keys[unit.name]), needed, **unit.options, **unit.aside)
     seconds = time.perf_counter() - started

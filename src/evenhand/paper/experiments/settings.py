@@ -1,4 +1,4 @@
-"""How experiments are run: what ``evenhand reproduce`` is asked for."""
+"""The settings of experiments: the options of ``evenhand reproduce``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ImageSettings:
     without : tuple of str, default=()
         The baselines of celeba-eo to leave out.
     epochs : int, default=None
-        The most epochs of a training.
+        The maximum number of epochs of a training.
     image_size : int, default=None
         Pixels of the network's input.
     batch_size : int, default=None
@@ -76,7 +76,7 @@ class Settings:
         Whether networks on Adult and COMPAS are trained as the authors' code trains them, instead of with the learning
         rate and stopping rule that were chosen here (:func:`evenhand.paper.experiments.splits.network`).
     quick : bool, default=False
-        Whether to run on few rows, for few epochs: it shows that everything works, and its numbers mean nothing.
+        Whether to run on few rows, for few epochs: it shows that everything works; its numbers are meaningless.
     jobs : int, default=1
         Pieces that are computed at the same time. It does not change the result.
     images : ImageSettings, default=ImageSettings()
@@ -105,5 +105,5 @@ class Settings:
 
     @property
     def trained(self) -> dict[str, bool]:
-        """What a unit that trains on Adult or COMPAS is told besides its data; nothing for our own settings."""
+        """The extra options of a unit that trains on Adult or COMPAS; empty for our own settings."""
         return {"authors": True} if self.authors else {}

@@ -1,4 +1,4 @@
-"""Adult and COMPAS split as in the paper, and the probabilities that all methods on them are given."""
+"""Adult and COMPAS split as in the paper, and the probabilities for all methods on them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def network(
 ) -> Any:
     """Return the paper's network: one hidden layer of 8 (Adult) or 16 (COMPAS) units.
 
-    The learning rate and the stopping rule are ours unless the authors' are asked for; the paper does not give them.
+    The learning rate and the stopping rule are ours unless the authors' are requested; the paper does not give them.
     Ours let a tenth of the training rows choose the epoch.
     """
     from evenhand.paper.models import MLP
@@ -61,7 +61,7 @@ def dataset(name: str) -> Dataset:
 
 @cache
 def features(name: str, *, authors: bool, quick: bool) -> FloatArray:
-    """Return what networks see: standardised numbers, or as in the authors' code from 0 to 1, with fnlwgt as it is.
+    """Return the networks' inputs: standardised numbers, or as in the authors' code from 0 to 1, with fnlwgt unscaled.
 
     A quick training cannot learn from numbers as large as fnlwgt, so there it is scaled too.
     """
@@ -98,7 +98,7 @@ class Rows:
     p_group: FloatArray
 
     def with_known_groups(self) -> Rows:
-        """Return the rows as they are for someone who sees A: p(A|x) is 0 or 1."""
+        """Return the rows with A known: p(A|x) is 0 or 1."""
         seen = np.eye(2)[self.group]
         if self.p_group.ndim == 3:
             seen = np.stack([1.0 - self.p_y, self.p_y], axis=1)[:, :, None] * seen[:, None, :]
@@ -125,7 +125,7 @@ def train_holdout(
 def train_crossfit(
     states: Path, needed: Sequence[Kept], *, data: str, criterion: str, seed: int, quick: bool, authors: bool = False
 ) -> Kept:
-    """Spend the same rows otherwise: out-of-fold probabilities of training and validation rows together.
+    """Use the same rows differently: out-of-fold probabilities of training and validation rows together.
 
     Test rows get the probabilities of models trained on all these rows, and also the mean of the folds' models.
     """
@@ -207,14 +207,14 @@ def learn_and_measure(
 
 
 def proven_gap(rule: eh.Rule) -> float | None:
-    """Return how much better another rule could be at most on the rows of the search; None if nothing is proven."""
+    """Return an upper bound on the improvement of another rule on the rows of the search; None if nothing is proven."""
     return None if np.isinf(rule.solution_.gap) else rule.solution_.gap
 
 
 def measured(
     learn: Rows | None, test: Rows, criterion: str, delta: float | None, on_learn: Any, on_test: Any
 ) -> Record:
-    """Return the record of some decisions: accuracy and gap on both parts, None where there are no decisions."""
+    """Return the record of some decisions: accuracy and gap on both parts, None if there are no decisions."""
     record: Record = {"criterion": criterion, "delta": delta}
     for rows, decided, prefix in ((test, on_test, ""), (learn, on_learn, "learn_")):
         accuracy, gap = (None, None) if rows is None or decided is None else accuracy_and_gap(rows, criterion, decided)
@@ -228,12 +228,12 @@ def accuracy_and_gap(rows: Rows, criterion: str, decided: Any) -> tuple[float, f
 
 
 class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier whose X is the probability itself, for baselines that want an estimator."""
+    """A classifier whose X is the probability itself, for baselines that need an estimator."""
 
     classes_ = np.array([0, 1])
 
     def fit(self, X: Any, y: Any = None) -> GivenScores:
-        """Learn nothing."""
+        """Do nothing."""
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -255,7 +255,7 @@ def _cells(data: str) -> NDArray[np.int64]:
 
 
 def _targets(data: str, criterion: str) -> list[NDArray[np.int64]]:
-    """Return what networks learn: Y and A for DP; the four cells for EO, as in the paper, and Y by itself."""
+    """Return the networks' targets: Y and A for DP; the four cells for EO, as in the paper, and Y separately."""
     return [dataset(data).y, codes(data)] if criterion == "dp" else [_cells(data), dataset(data).y]
 
 

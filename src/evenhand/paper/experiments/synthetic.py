@@ -57,7 +57,7 @@ def draw(sizes: Sequence[int], seed: int) -> Any:
 
 
 def solve(states: Path, needed: Sequence[Kept], *, sizes: str, seed: int, share: float) -> Kept:
-    """Solve the linear program on the points at both tolerances, and see whether its kappa is a line's."""
+    """Solve the linear program on the points at both tolerances, and test whether its kappa is a line's."""
     data, cell = draw([round(share * size) for size in SIZES[sizes]], seed)
     n = len(data)
     p = LogisticRegression(max_iter=1000).fit(data.X, cell).predict_proba(data.X).reshape(-1, 2, 2)

@@ -41,7 +41,7 @@ Z17_SHARES = (0.5, 0.3, 0.15, 0.05)
 Z17_EPOCHS = 15
 Z17_DISTANCES = {"Z17": "logit", "Z17 (rates)": "probability"}
 TITLES = {"adult": "Adult", "compas": "COMPAS"}
-# Each way to learn: (rows, search, whether A is known at test, whether p(Y|x) is a network of its own).
+# Each way to learn: (rows, search, whether A is known at test, whether p(Y|x) is a separate network).
 MBS = {
     "dp": {
         "MBS (Algorithm 1)": ("hold-out", "certified", False, False),
@@ -62,7 +62,7 @@ MBS = {
         "MBS, cross-fitted, A known": ("cross-fitted", "certified", True, False),
     },
 }
-# The paper's own way, which the others are compared with, and the two that are compared with Z17.
+# The paper's own method, which the others are compared with, and the two that are compared with Z17.
 PAPERS_OWN = {"dp": "MBS (Algorithm 1)", "eo": "MBS (Algorithm 2)"}
 SAME_NETWORK = "MBS on Z17's network"
 # In the tables only: the figure has enough lines.
@@ -115,7 +115,7 @@ def learn(states: Path, needed: Sequence[Kept], *, method: str, search: str, kno
 
 
 def learn_on_z17(states: Path, needed: Sequence[Kept], **common: Any) -> Kept:
-    """Learn the rule with p(Y|x) of the network that Z17 trains without a bound: both start from the same place."""
+    """Learn the rule with p(Y|x) of the network that Z17 trains without a bound, so that both have the same start."""
     models, free = needed
     learning, test = splits.read_rows(models, way="hold-out", **common)
     learning, test = replace(learning, p_y=free.arrays["learn"]), replace(test, p_y=free.arrays["test"])
@@ -208,7 +208,7 @@ def report(name: str, settings: Settings, kept: Mapping[str, Kept]) -> Report:
 
 
 def _setting(record: Record) -> str:
-    """Return what a method was asked for, in words."""
+    """Return a text on a method's settings."""
     if record["method"].startswith("Z17"):
         return "no bound" if record["share"] is None else f"covariance x {record['share']:g}"
     if record["delta"] == 0.0:
@@ -274,7 +274,7 @@ def _against_z17(records: Sequence[Record], gap: str, criterion: str) -> Table:
 
 
 def _excess_table(records: Sequence[Record], gap: str, criterion: str) -> Table:
-    """Tell by how much the test gap is above δ, and what of it the other ways to learn remove."""
+    """Return by how much the test gap exceeds δ, and how much of that the other ways to learn remove."""
     rows: list[list[Cell]] = []
     reference = {
         delta: mean_by(found, excess).mean

@@ -1,4 +1,4 @@
-"""Results in files: CSV and Markdown, SVG and PNG, and one JSON with where they come from."""
+"""Results in files: CSV and Markdown, SVG and PNG, and one JSON with their origin."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from evenhand.paper.experiments.results import Cell, Estimate, Report, Table
 from evenhand.paper.experiments.running import Record
 from evenhand.versions import versions
 
-QUICK = "QUICK RUN: few rows, few epochs. It shows that everything runs; its numbers mean nothing."
+QUICK = "QUICK RUN: few rows, few epochs. It shows that everything runs; its numbers are meaningless."
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "torch", "skorch", "transformers", "fairlearn", "altair")
 
 
 def write(
     report: Report, directory: Path, name: str, facts: Mapping[str, Any], *, records: Sequence[Record]
 ) -> list[Path]:
-    """Write everything, and return the files. Only the JSON file has times: the others repeat to the byte."""
+    """Write everything, and return the files. Only the JSON file has times: the others are reproducible."""
     quick = bool(facts["quick"])
     files: dict[str, str | bytes] = {f"{name}.md": markdown(report, name, facts)}
     files[f"{name}-runs.csv"] = _flagged(_csv(*_columns(records)), quick)
@@ -81,7 +81,7 @@ def table_markdown(table: Table) -> str:
 
 
 def table_csv(table: Table) -> str:
-    """Return a table as CSV, the standard errors in columns of their own."""
+    """Return a table as CSV, with the standard errors in separate columns."""
     heads, rows = _split(table)
     return _csv(heads, rows)
 

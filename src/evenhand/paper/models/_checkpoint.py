@@ -1,4 +1,4 @@
-"""Where a training stands, in one file that is whole or absent, whenever the process dies."""
+"""The state of a training in one file, which is complete or absent even if the process is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evenhand.files import write_error
 
 FORMAT = 1
 
-# These say how to run, not what to compute: they may change between a kill and its resumption.
+# These do not affect the result: they may change between an interruption and its continuation.
 HOW = frozenset({"checkpoint", "save_every", "verbose", "device", "workers"})
 
 
@@ -32,7 +32,7 @@ def open_checkpoint(
 
 
 def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that decide the result, those of nested estimators included."""
+    """Return the parameters that determine the result, including those of nested estimators."""
     kept = {name: value for name, value in settings.items() if name not in HOW}
     if not isinstance(kept.get("random_state"), int | np.integer):
         # Without a number for a seed, the seed of the first run is in the file.
@@ -44,7 +44,7 @@ def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint(name: str, settings: Mapping[str, object], arrays: Iterable[Any]) -> str:
-    """Return a text that two trainings share exactly when they must end in the same parameters."""
+    """Return a text that two trainings share exactly if they must end in the same parameters."""
     digest = hashlib.sha256(f"{FORMAT}:{name}".encode())
     digest.update(json.dumps({key: repr(value) for key, value in sorted(settings.items())}).encode())
     for values in arrays:
@@ -64,9 +64,9 @@ class Checkpoint:
     Parameters
     ----------
     directory : path
-        Made when it is not there.
+        Created if it does not exist.
     key : str
-        The training's fingerprint. It names the file, so the folds of a cross-fit never meet.
+        The training's fingerprint. It names the file, so that the folds of a cross-fit have different files.
     """
 
     directory: Path
@@ -78,7 +78,7 @@ class Checkpoint:
         return self.directory / f"{self.key[:32]}.pt"
 
     def load(self) -> dict[str, Any] | None:
-        """Return the saved state, or None where there is none yet. Nothing in the file is executed."""
+        """Return the saved state, or None if there is none yet. Nothing in the file is executed."""
         if not self.path.exists():
             return None
         try:
@@ -94,7 +94,7 @@ class Checkpoint:
         return state
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Replace the file in one step: a kill leaves the old one or the new one."""
+        """Replace the file in one step: an interruption leaves either the old or the new one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:

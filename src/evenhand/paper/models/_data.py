@@ -1,4 +1,4 @@
-"""Rows on their way into a network, batch by batch, in an order that only seed and epoch decide."""
+"""Batches of rows for a network, in an order that depends only on seed and epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batch = tuple[Tensor, tuple[Tensor, Tensor]]
 
 
 class Inputs(Protocol):
-    """What a network reads: a table in memory, or images on a disk."""
+    """The input of a network: a table in memory, or images on disk."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -43,18 +43,18 @@ class Table:
 
 
 class Examples(Dataset[Tensor]):
-    """Some rows of the inputs, with what is to be learnt about them.
+    """Some rows of the inputs, with their targets.
 
     Parameters
     ----------
     inputs : Inputs
-        What the network reads.
+        The network's inputs.
     codes : array of shape (n, heads), default=None
         Each row's class by head. ``None`` while predicting.
     weight : array of shape (n,), default=None
         Each row's weight in the loss. ``None`` means ones.
     rows : array, default=None
-        The rows that take part. ``None`` means all.
+        The rows that are used. ``None`` means all.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ def chunks_in_order(rows: Rows, batch_size: int) -> list[Rows]:
 
 
 def shuffled_chunks(rows: Rows, batch_size: int, seed: int, epoch: int) -> list[Rows]:
-    """Return an epoch's batches: the same for the same seed and epoch, whatever was drawn before."""
+    """Return an epoch's batches, which depend only on seed and epoch."""
     return chunks_in_order(np.random.default_rng([seed, epoch]).permutation(rows), batch_size)
 
 

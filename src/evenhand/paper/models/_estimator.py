@@ -1,4 +1,4 @@
-"""What the paper's networks share: scikit-learn's contract around a skorch network."""
+"""The common part of the paper's networks: scikit-learn's interface around a skorch network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FloatArray = NDArray[np.float64]
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The base of the trained networks. A subclass says how X is read and what the module is."""
+    """The base class of the trained networks. A subclass defines how X is read and the module."""
 
     _threads: ClassVar[int | None] = None
 
@@ -62,7 +62,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array-like of shape (n,) or (n, heads)
             The classes: labels of any kind. Several columns make several heads on one body.
         sample_weight : array-like of shape (n,), default=None
-            Each row's weight in the loss; a row of weight zero takes no part.
+            Each row's weight in the loss; a row of weight zero is ignored.
         validation_data : tuple (X, y), default=None
             Rows that choose the best epoch, instead of a share of X.
 
@@ -155,7 +155,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return decode(self._head_classes(), codes)
 
     def head(self, column: int) -> Head:
-        """Return one head as a fitted classifier of its own, which shares this network.
+        """Return one head as a separate fitted classifier that shares this network.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class Head(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.column = column
 
     def fit(self, X: Any, y: Any = None) -> Head:
-        """Refuse: a head is trained with its network."""
+        """Raise, because a head is trained with its network."""
         raise InputError("a head is trained with its network: wrap it in sklearn.frozen.FrozenEstimator.")
 
     @property

@@ -1,4 +1,4 @@
-"""Images that stay on the disk: decoded a few batches ahead of the network, then forgotten."""
+"""Images that stay on disk: decoded a few batches ahead of the network, then dropped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES_SHOWN = 5
 
 
 def read_paths(X: Any) -> NDArray[np.object_]:
-    """Return file names as an object array of text, after checking that every file is there."""
+    """Return file names as an object array of text, after checking that every file exists."""
     if isinstance(X, str | Path):
         raise InputError(f"X must be a sequence of file names; got the single name {str(X)!r}.")
     column = as_column(X, "X")
@@ -40,7 +40,7 @@ def read_paths(X: Any) -> NDArray[np.object_]:
     paths = np.array([str(path) for path in column], dtype=object)
     absent = [path for path in paths if not Path(path).is_file()]
     if absent:
-        raise InputError(f"{len(absent)} of {len(paths)} images are not there: {_some(absent)}.")
+        raise InputError(f"{len(absent)} of {len(paths)} images do not exist: {_some(absent)}.")
     return paths
 
 
@@ -57,7 +57,7 @@ def find_unreadable(paths: Any, *, workers: int = 2) -> list[tuple[str, str]]:
     Returns
     -------
     list of (name, reason)
-        Empty when all is well.
+        Empty if all can be decoded.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def _some(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class CentreSquare:
-    """The paper's preprocessing: a centre square, a size in pixels, a coin for its mirror image.
+    """The paper's preprocessing: a centre square, resized, and mirrored at random.
 
     Parameters
     ----------

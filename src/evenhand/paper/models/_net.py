@@ -1,8 +1,8 @@
-"""A skorch network whose training can die at any moment and go on to the same parameters, bit for bit.
+"""A skorch network whose training can be interrupted at any time and resumed to exactly the same parameters.
 
-Nothing that decides the result lives only in memory: the order of the rows and the augmentation of an epoch
-are functions of (seed, epoch), torch's own generator starts every epoch from (seed, epoch), and a checkpoint
-holds the parameters, the optimiser, the generator, the history and the best epoch so far.
+All state that determines the result is stored: the order of the rows and the augmentation of an epoch are functions of
+(seed, epoch), torch's own generator starts every epoch from (seed, epoch), and a checkpoint contains the parameters,
+the optimiser, the generator, the history and the best epoch so far.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from evenhand.errors import InputError
 from evenhand.paper.models._checkpoint import Checkpoint
 from evenhand.paper.models._data import Batch, Examples, chunks_in_order, shuffled_chunks
 
-# In a log file a progress bar is a line a minute.
+# In a log file, the progress bar writes one line a minute.
 SECONDS_BETWEEN_LINES = 60.0
 
 
 @contextmanager
 def seeded(*seed: int) -> Iterator[None]:
-    """Run a block from a seed of its own, and give torch's generators back as they were."""
+    """Run a block from its own seed, and restore torch's generators afterwards."""
     with torch.random.fork_rng():
         _seed_torch(*seed)
         yield
@@ -46,7 +46,7 @@ def _seed_torch(*seed: int) -> None:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Run a block on ``count`` threads of torch (None: as many as there are).
+    """Run a block on ``count`` threads of torch (None: all available).
 
     The order of a floating-point sum depends on the threads: one thread makes a small network's
     training the same on every machine size and in every worker of a cross-fit, and faster.
@@ -75,14 +75,14 @@ class WeightedCrossEntropy(Module):
 
 
 class Net(NeuralNetClassifier):  # type: ignore[misc]
-    """The engine behind every estimator here.
+    """The base of every estimator here.
 
     Parameters
     ----------
     module : torch.nn.Module
-        The network, its parameters drawn.
+        The network with its initial parameters.
     seed : int
-        Decides everything that is random after that.
+        Determines all further randomness.
     patience : int, default=None
         Epochs without a better validation score before the training stops. ``None`` never stops early.
     monitor : {"loss", "accuracy"}, default="loss"
@@ -90,13 +90,13 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
     lr_decay : float, default=1.0
         The learning rate is multiplied by this after every epoch.
     checkpoint : Checkpoint, default=None
-        Where to keep the state.
+        Where to save the state.
     save_every : float, default=60.0
         Seconds between two saves.
     progress : bool, default=False
         Whether to show a bar.
     mixed_precision : bool, default=False
-        Whether the module computes in bfloat16 where torch holds that to be safe; parameters, outputs and losses stay
+        Whether the module computes in bfloat16 where torch considers that safe; parameters, outputs and losses stay
         in float32.
     **kwargs
         skorch's own parameters.
@@ -144,7 +144,7 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         return self
 
     def fit_loop(self, X: Any, y: Any = None, epochs: int | None = None, **fit_params: Any) -> Net:
-        """Run the epochs that are left. ``X`` is the pair (training rows, validation rows or None)."""
+        """Run the remaining epochs. ``X`` is the pair (training rows, validation rows or None)."""
         train, valid = X
         n_batches = len(chunks_in_order(train.rows, self.batch_size))
         self.saved_at_ = time.monotonic()
@@ -206,7 +206,7 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         return float(self.lr * self.lr_decay**epoch)
 
     def infer(self, x: Tensor, **fit_params: Any) -> Any:
-        """Return the module's outputs, computed in mixed precision if asked for."""
+        """Return the module's outputs, in mixed precision if requested."""
         if not self.mixed_precision:
             return super().infer(x, **fit_params)
         with torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16):
@@ -226,7 +226,7 @@ class Net(NeuralNetClassifier):  # type: ignore[misc]
         return step
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        """Count the batch, and save when the time has come."""
+        """Count the batch, and save if it is time."""
         if training:
             self.batch_ += 1
             self.bar_.update()

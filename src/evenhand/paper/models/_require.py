@@ -9,7 +9,7 @@ from evenhand.errors import MissingExtraError
 
 
 def require(package: str, feature: str) -> Any:
-    """Return an imported package, or say which extra has it."""
+    """Return an imported package, or raise an error that names the extra."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:

@@ -68,28 +68,28 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         p(Y = i, A = j | x) = exp(sim(x, prompt_ij)) / sum_kl exp(sim(x, prompt_kl))
 
-    It is ready as it is made, so it serves as ``auxiliary`` of a FairClassifier: ``classes_`` are pairs
-    (label, group), and :meth:`joint_proba` has the shape (n, 2, groups) that ``learn_rule`` takes.
+    It needs no fit, so it can be used as ``auxiliary`` of a FairClassifier: ``classes_`` are pairs (label, group), and
+    :meth:`joint_proba` has the shape (n, 2, groups) that ``learn_rule`` takes.
 
     Parameters
     ----------
     model : path or name on the Hugging Face hub, default="openai/clip-vit-base-patch32"
         A directory that ``save_pretrained`` wrote for the model, its tokenizer and its image processor, or a
-        name that the hub's cache holds.
+        name in the hub's cache.
     prompts : mapping of (label, group) to str, default=None
         One prompt for every pair of two labels and any number of groups; :func:`attribute_prompts` makes
         them. ``None`` means the paper's four, with load_celeba's values.
     scale : float or "model", default="model"
-        What the cosine of image and prompt is multiplied by to give sim. ``"model"`` is CLIP's own learnt
+        The factor between the cosine of image and prompt and sim. ``"model"`` is CLIP's own learnt
         ``exp(logit_scale)``, about 100: the similarity that CLIP returns, and the one under which its softmax
-        was trained to be a probability. The paper's formula does not say; ``1.0`` is the bare cosine, whose
+        was trained to be a probability. The paper's formula does not specify it; ``1.0`` is the plain cosine, whose
         probabilities are all close to one another.
     batch_size : int, default=64
         Images at a time.
     workers : int, default=2
         Threads that decode images while the network computes.
     local_files_only : bool, default=True
-        Whether to stay off the network. False lets transformers download ``model``.
+        Whether to avoid the network. False lets transformers download ``model``.
     device : str, default="cpu"
         torch's name of the device.
     verbose : int, default=0
@@ -133,7 +133,7 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any = None, y: Any = None) -> CLIPZeroShot:
-        """Check the prompts, and learn nothing."""
+        """Check the prompts; nothing is trained."""
         self._pairs()
         return self
 
@@ -213,7 +213,7 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        # The weights stay where they are: a copy or a pickle loads them again from there.
+        # The weights stay in their file: a copy or a pickle loads them again from there.
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_loaded"}
 
@@ -227,7 +227,7 @@ class CLIPZeroShot(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _load_clip(name: str, prompts: list[str], local_files_only: bool, device: str) -> tuple[Any, Any, Tensor]:
     transformers = require("transformers", "CLIPZeroShot")
-    # Since version 5 the class that works without torchvision has a name of its own.
+    # Since version 5 the class that works without torchvision has another name.
     processor_class = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
     try:
         model = transformers.CLIPModel.from_pretrained(name, local_files_only=local_files_only)

@@ -46,7 +46,7 @@ class MLP(NetworkClassifier):
 
     It learns any classes: the label Y, the group A, or the joint label (Y, A) as four classes; several
     columns of y make several heads. It computes in float32 on one thread: the same ``random_state`` gives
-    the same parameters to the bit. Scale the features first, for example in a Pipeline.
+    exactly the same parameters. Scale the features first, for example in a Pipeline.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ class MLP(NetworkClassifier):
     negative_slope : float, default=0.2
         The slope of the leaky ReLU below zero.
     max_epochs : int, default=100
-        The most passes over the rows.
+        The maximum number of passes over the rows.
     batch_size : int, default=256
         Rows in a step.
     lr : float, default=0.001
         Adam's learning rate.
     lr_decay : float, default=0.998
-        What the learning rate is multiplied by after every epoch.
+        The factor of the learning rate after every epoch.
     weight_decay : float, default=0.0
         Adam's L2 penalty.
     validation : float, default=0.1
@@ -73,15 +73,15 @@ class MLP(NetworkClassifier):
         The validation score whose best epoch is kept. The loss suits a model whose probabilities are used;
         the paper chose by accuracy.
     checkpoint : path, default=None
-        A directory. A training that was killed goes on from there and ends in the same parameters to the
-        bit; one that has ended is read back instead of repeated. Different data or options are different
-        files, so a cross-fit may share one directory.
+        A directory. A training that was interrupted continues from there and ends in exactly the same parameters; one
+        that has ended is loaded instead of repeated. Different data or options are different files, so a cross-fit may
+        share one directory.
     save_every : float, default=60.0
         Seconds between two saves of the checkpoint.
     device : str, default="cpu"
-        torch's name of the device. Equality to the bit is promised on a CPU.
+        torch's name of the device. Exact reproducibility is only guaranteed on a CPU.
     random_state : int, RandomState or None, default=None
-        Decides the initial parameters, the held-out rows and the order of the rows.
+        Determines the initial parameters, the held-out rows and the order of the rows.
     verbose : int, default=0
         Whether to show a progress bar.
 

@@ -70,7 +70,7 @@ def load_body(weights: str | Path | None, *, local_files_only: bool = True) -> M
         A directory as ``save_pretrained`` writes it, or a name that the hub's cache may hold. A name that
         is not in the cache gives random parameters and a warning; None asks for random parameters.
     local_files_only : bool, default=True
-        Whether to stay off the network. False lets transformers download a name.
+        Whether to avoid the network. False lets transformers download a name.
     """
     transformers = require("transformers", "ResNet18")
     if weights is not None:
@@ -114,7 +114,7 @@ class ResNet18(NetworkClassifier):
         does not have it, the network starts from random parameters, and a warning says so. ``None`` asks
         for that.
     local_files_only : bool, default=True
-        Whether to stay off the network. False lets transformers download ``weights``.
+        Whether to avoid the network. False lets transformers download ``weights``.
     image_size : int, default=128
         Pixels of the network's input.
     crop : float, default=128/178

@@ -1,4 +1,4 @@
-"""Boxes of points (t, w): which rows are open in them, what these can do, and how boxes are halved."""
+"""Boxes of points (t, w): which rows are open in them, bounds on these, and how boxes are halved."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ ROWS_FOR_SHARES = 64
 class Boxes(NamedTuple):
     """``height[0]`` boxes, one on another.
 
-    Box b is |x - centre[b]| <= radius[b]. ``sums[b]`` has what is sure in it; its ``size[b]`` open rows are in
-    ``rows`` from ``start[b]`` on. A size of -1 says that no plane has been looked at, and all may be open. No rule in
-    the box has a utility above ``bound[b]``; ``guess[b]`` is how much the two bounds by bundles are expected to gain.
+    Box b is |x - centre[b]| <= radius[b]. ``sums[b]`` is the total of the certain rows; its ``size[b]`` open rows are
+    in ``rows`` from ``start[b]`` on. A size of -1 means that no plane has been classified, and all may be open. No rule
+    in the box has a utility above ``bound[b]``; ``guess[b]`` is how much the two bounds by bundles are expected to
+    gain.
     """
 
     height: NDArray[np.int64]
@@ -38,7 +39,7 @@ class Boxes(NamedTuple):
 
     @classmethod
     def room(cls, size: int, n_coordinates: int, n_columns: int, n_rows: int) -> Boxes:
-        """Return room for so many boxes, and for so many open rows in all of them."""
+        """Return memory for this number of boxes, and of open rows in all of them."""
         return cls(
             height=np.zeros(1, dtype=np.int64),
             centre=np.zeros((size, n_coordinates)),
@@ -53,19 +54,19 @@ class Boxes(NamedTuple):
 
     @classmethod
     def halves(cls, n_coordinates: int, n_columns: int, n_planes: int) -> Boxes:
-        """Return room for two boxes with as many open rows as there are planes; one more is written to."""
+        """Return memory for two boxes with as many open rows as there are planes; one more is written to."""
         room = cls.room(2, n_coordinates, n_columns, 2 * (n_planes + 1))
         room.start[1] = n_planes + 1
         return room
 
     def doubled(self) -> Boxes:
-        """Return the same boxes with twice the room."""
+        """Return the same boxes with twice the memory."""
         arrays = {name: getattr(self, name) for name in self._fields if name != "height"}
         return self._replace(**{name: np.concatenate([a, np.zeros_like(a)]) for name, a in arrays.items()})
 
 
 class Outlook(NamedTuple):
-    """What is known of one box: prices, sums at its centre, ranges of its values, and room to work."""
+    """The facts about one box: prices, sums at its centre, ranges of its values, and working memory."""
 
     multipliers: FloatArray
     middle: FloatArray
@@ -77,14 +78,14 @@ class Outlook(NamedTuple):
 
     @classmethod
     def room(cls, n_coordinates: int, n_columns: int) -> Outlook:
-        """Return room for the outlook of a box."""
+        """Return memory for the facts about a box."""
         multipliers, low, high, violation, no_price = np.zeros((5, n_columns - 1))
         return cls(multipliers, np.zeros(n_columns), low, high, violation, no_price, np.zeros(n_coordinates))
 
 
 @inner
 def copy_box(source, i, target, j, count):
-    """Make box j of one array of boxes what box i of another is, with the first ``count`` of its rows."""
+    """Copy box i of one array of boxes to box j of another, with the first ``count`` of its rows."""
     from_centre, from_radius, from_sums, from_guess = source.centre, source.radius, source.sums, source.guess
     to_centre, to_radius, to_sums, to_guess = target.centre, target.radius, target.sums, target.guess
     from_rows, to_rows, here, there = source.rows, target.rows, source.start[i], target.start[j]
@@ -105,12 +106,12 @@ def copy_box(source, i, target, j, count):
 def classify(planes, boxes, b, halves):
     """Split all planes into surely 1 (added to the sums), surely 0 and open (kept), for the first of two boxes.
 
-    The loop has no branches, because which way a row falls is as good as random.
+    The loop has no branches, because the outcome for a row is effectively random.
     """
     centre, radius, kept, sums = boxes.centre[b], boxes.radius[b], halves.rows, halves.sums[0]
-    # Unsigned numbers are not checked for being negative, which counts in the inner loops.
+    # Unsigned numbers are not checked for being negative, which matters in the inner loops.
     first, n_columns = np.uint64(centre.shape[0]), np.uint64(sums.shape[0])
-    # A point has at least three coordinates: these take no loop.
+    # A point has at least three coordinates: these need no loop.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
     opened = 0
     for i in range(planes.shape[0]):
@@ -129,13 +130,13 @@ def classify(planes, boxes, b, halves):
 
 @inlined
 def classify_halves(planes, boxes, b, split, halves):
-    """Do what ``classify`` does for the open rows of a box and both of its halves along a side, in one pass."""
+    """Do the same as ``classify`` for the open rows of a box and both of its halves along a side, in one pass."""
     centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.size[b]
     first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
     first_sums, second_sums = halves.sums[0], halves.sums[1]
     first, three, n_columns = np.uint64(centre.shape[0]), np.uint64(3), np.uint64(first_sums.shape[0])
     half = 0.5 * radius[split]
-    # A point has at least three coordinates and a row three amounts: these take no loop, and their sums no memory.
+    # A point has at least three coordinates and a row three amounts: these need no loop, and their sums no memory.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
     f0, f1, f2 = first_sums[0], first_sums[1], first_sums[2]
     s0, s1, s2 = second_sums[0], second_sums[1], second_sums[2]
@@ -178,9 +179,9 @@ def classify_halves(planes, boxes, b, split, halves):
 
 @inlined
 def side_to_halve(planes, boxes, b, count, shares):
-    """Return the side of a box that its open rows owe most of their reach to: halving it decides the most of them.
+    """Return the side of a box that contributes most to its open rows' reach: halving it decides the most of them.
 
-    Rows that the box is tiny for do not count: they meet in it, and smaller boxes would be cut by all of them.
+    Rows for which the box is tiny do not count: they meet in it, and smaller boxes would be cut by all of them.
     """
     radius, rows, start = boxes.radius, boxes.rows, boxes.start[b]
     for j in range(shares.shape[0]):
@@ -211,7 +212,7 @@ def side_to_halve(planes, boxes, b, count, shares):
 def halve(planes, stack, halves, shares):
     """Take a box from the stack and classify its rows for its halves; return how many these are.
 
-    A box whose rows have not been looked at is not halved, but looked at.
+    A box whose rows have not been classified is not halved, but classified.
     """
     top = stack.height[0] - 1
     whole = stack.size[top] < 0
@@ -235,7 +236,7 @@ def halve(planes, stack, halves, shares):
 
 @inlined
 def measure(planes, boxes, b, outlook):
-    """Sum what the open rows could add: (best gain, best gain less multipliers * effects), ranges, and the centre's.
+    """Sum the possible contributions of open rows: (best gain, best gain minus multipliers * effects), and ranges.
 
     ``middle`` gets the sums at the centre, ``low`` and ``high`` the smallest and largest sums of each effect of open
     rows. The third value returned is the smallest distance of the centre from a plane.
@@ -288,11 +289,11 @@ def measure(planes, boxes, b, outlook):
 
 @inlined
 def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles, number):
-    """Tell whether the bundles prove that no rule in the box meets the bounds of a step; also the guess for its parts.
+    """Return whether the bundles prove that no rule in the box meets the bounds of a step, and a guess for its parts.
 
-    The direction in which the centre misses the bounds is what is tried: all rules of the box may miss them there.
-    The guess is the share of the plain range that the bundles are expected to leave. ``number`` is that of the bundles
-    where the rows' turns have been placed, and 0 where they have not.
+    The direction in which the centre violates the bounds is tried: all rules of the box may violate them there. The
+    guess is the share of the plain range that the bundles are expected to leave. ``number`` is the number of bundles if
+    the rows' turns have been placed, and 0 otherwise.
     """
     middle, low, high, violation = outlook.middle, outlook.low, outlook.high, outlook.violation
     lower, upper, sums, guess = ladder.lower, ladder.upper, boxes.sums, boxes.guess[b, 1]
@@ -325,9 +326,9 @@ def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles, number):
 
 @inner
 def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known):
-    """Set the bound of a box, -inf where it holds nothing better, and keep its centre if that is; return row visits.
+    """Set the bound of a box, -inf if it has nothing better, and keep its centre if that is; return row visits.
 
-    ``known`` is the smallest utility over the steps before the box was looked at.
+    ``known`` is the smallest utility over the steps before the box was processed.
     """
     low, high, multipliers, middle = outlook.low, outlook.high, outlook.multipliers, outlook.middle
     sums, centre, radius, guess, opened = boxes.sums[b], boxes.centre[b], boxes.radius, boxes.guess, boxes.size[b]
@@ -362,7 +363,7 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
 
 @inner
 def tiny(planes, boxes, b):
-    """Tell whether a box is tiny for all its open rows: each of its sides is short, or does not matter to them."""
+    """Return whether a box is tiny for all its open rows: each of its sides is short, or does not matter to them."""
     radius, rows, start, count = boxes.radius, boxes.rows, boxes.start[b], boxes.size[b]
     shortest = np.inf
     for j in range(radius.shape[1]):

@@ -11,15 +11,15 @@ from evenhand.search.kernels.decorators import inlined, inner, kernel
 from evenhand.search.kernels.ladder import RESOLUTION, leave_behind
 from evenhand.search.kernels.leaves import LEAF_VISITS
 
-# What a box costs beside its rows, in visits of one, for each coordinate and constraint.
+# The cost of a box besides its rows, in row visits, for each coordinate and constraint.
 WORK_A_BOX = 2
 
-# What ``branch`` returns.
+# The results of ``branch``.
 DONE, OUT_OF_BUDGET, OUT_OF_ROOM, MET = 0, 1, 2, 3
 
 
 class Limits(NamedTuple):
-    """Open rows of a leaf and of a tiny one; the gap asked for; row visits and boxes that may be spent."""
+    """Open rows of a leaf and of a tiny one; the requested gap; the budget of row visits and boxes."""
 
     leaf_size: int
     meeting_size: int
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
 
 @inlined
 def room_for_halves(planes, stack, met):
-    """Tell what there is no room for: ``OUT_OF_ROOM``, ``MET``, or ``DONE`` where there is room for all."""
+    """Return which memory is full: ``OUT_OF_ROOM``, ``MET``, or ``DONE`` if none is."""
     top = stack.height[0] - 1
     rows = 2 * (planes.shape[0] if stack.size[top] < 0 else stack.size[top])
     if stack.rows.shape[0] < stack.start[top] + rows or stack.size.shape[0] < top + 2:
@@ -60,10 +60,10 @@ def pile_up(halves, stack, start):
 def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf, enumerate_cells, limits):
     """Branch and bound, depth first, until the stack is empty or a budget, of row visits or of boxes, is spent.
 
-    A box with at most ``leaf_size`` open rows is enumerated, by what ``enumerate_cells`` points to; so is a tiny one
+    A box with at most ``leaf_size`` open rows is enumerated by ``enumerate_cells``; so is a tiny one
     with up to ``meeting_size``, because the planes that cut it meet in a point or a line, and smaller boxes would still
-    be cut by all of them. Tiny boxes with more rows are added to ``met``, and the caller looks at them. Returns (what
-    happened, boxes looked at, row visits).
+    be cut by all of them. Tiny boxes with more rows are added to ``met`` for the caller. Returns (what
+    happened, processed boxes, row visits).
     """
     target = limits.target
     work = WORK_A_BOX * (halves.centre.shape[1] + outlook.low.shape[0])

@@ -1,4 +1,4 @@
-"""Bundles: planes with like directions, and the bound on what they can do together in a box."""
+"""Bundles: planes with similar directions, and the bound on their joint contribution in a box."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from evenhand.inputs import FloatArray
 from evenhand.search.kernels.decorators import inner, kernel
 from evenhand.search.kernels.sweep import sort_by
 
-# How many rows make a bundle worth having, and how finely their turns are placed.
+# The smallest size of a useful bundle, and how finely the rows' turns are placed.
 ROWS_A_BUNDLE = 6
 BINS = 16
 ROWS_DRAWN_A_LEAF = 16
 
 
 class Bundles(NamedTuple):
-    """For each face the bundle of each plane and the directions of a tree of bundles; room for one box's bound."""
+    """For each face the bundle of each plane and the directions of a tree of bundles; memory for one box's bound."""
 
     codes: NDArray[np.int32]
     directions: FloatArray
@@ -28,14 +28,14 @@ class Bundles(NamedTuple):
 
     @classmethod
     def of(cls, codes: NDArray[np.int32], directions: FloatArray) -> Bundles:
-        """Return bundles with room of their own."""
+        """Return bundles with their own memory."""
         _, nodes, n_coordinates = directions.shape
         turns, shape = np.zeros(nodes // 2 * (BINS + 1)), np.zeros((nodes // 2, n_coordinates))
         return cls(codes, directions, turns, shape, np.zeros((codes.shape[1], 3), dtype=np.int32))
 
 
 class Tree(NamedTuple):
-    """Room to bundle planes: a sample of their directions, its rows in the order of the nodes, and the nodes.
+    """Memory to bundle planes: a sample of their directions, its rows in the order of the nodes, and the nodes.
 
     A node has the place where its rows start and where they stop, and is halved at a threshold of a coordinate.
     """
@@ -50,7 +50,7 @@ class Tree(NamedTuple):
 
     @classmethod
     def room(cls, n_planes: int, depth: int, n_coordinates: int) -> Tree:
-        """Return room for a tree of ``depth`` levels below its root."""
+        """Return memory for a tree of ``depth`` levels below its root."""
         leaves = 1 << depth
         drawn = -(-n_planes // max(1, n_planes // (ROWS_DRAWN_A_LEAF * leaves)))
         order, sorted_rows = np.zeros((2, drawn), dtype=np.int64)
@@ -61,7 +61,7 @@ class Tree(NamedTuple):
 
 @kernel
 def bundle_planes(planes, axis, codes, directions, tree):
-    """Put planes with like directions together, in a binary tree.
+    """Group planes with similar directions, in a binary tree.
 
     A direction is v without the coordinate ``axis``, divided by the sum of its sizes. Each node is halved at the
     median of the coordinate that varies most; medians are taken over a sample. Fills ``codes`` with the leaf of each
@@ -165,7 +165,7 @@ def place_turns(planes, boxes, b, face, bundles):
             size += abs(directions[number + u, j]) * radius[j]
         for j in range(first):
             shape[u, j] = directions[number + u, j] * radius[j] / size
-    # A point has at least three coordinates: these take no loop.
+    # A point has at least three coordinates: these need no loop.
     c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
     # Unsigned numbers are not checked for being negative.
     shift, base = np.uint64(depth - level), np.uint64(number)

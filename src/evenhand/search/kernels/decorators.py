@@ -1,7 +1,7 @@
-"""How kernels are compiled. An entry from Python takes time to compile, and so does each kernel of its own.
+"""How kernels are compiled. Each entry point from Python, and each separate kernel, takes time to compile.
 
-No kernel makes arrays: its caller hands in the room that it works in. That keeps the compiler from counting
-references, and its work down.
+No kernel allocates arrays: its caller passes the working memory. This avoids reference counting and shortens
+compilation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from evenhand._compiled import njit
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "allocates": False}
 
-# What Python calls.
+# Called from Python.
 kernel = njit(**_OPTIONS, no_cfunc_wrapper=True)
 
-# What other kernels alone call, from several places.
+# Called only from other kernels, in several places.
 inner = njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-# What is called from one place: it is compiled as a part of its caller.
+# Called from one place: compiled as a part of the caller.
 inlined = njit(**_OPTIONS, no_cfunc_wrapper=True, inline="always")
 
-# What is called through a pointer.
+# Called through a pointer.
 pointed_at = njit(**_OPTIONS, no_cpython_wrapper=True)

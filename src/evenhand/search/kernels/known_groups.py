@@ -20,7 +20,7 @@ from evenhand.search.kernels.leaves import Simplex, deepest_point
 inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 DONE, OUT_OF_BUDGET, OUT_OF_ROOM = 0, 1, 2
-# A set of points is empty if none is deeper than this; what is between this and RESOLUTION is left undecided.
+# A set of points is empty if none is deeper than this; between this and RESOLUTION it is undecided.
 EMPTY = 1e-12
 # A range keeps its parent's point if that is this far inside; otherwise its own deepest point is found.
 ROOM_TO_STAY = 1e-6
@@ -57,7 +57,7 @@ class Forest(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """The ranges that wait. The heap has the places of those that do, the rest of it places that are free.
+    """The waiting ranges. The heap has the indices of those that wait, followed by free indices.
 
     Of each: its nodes, a bound, how often it was halved, the first step that some choice may meet, and a rule inside.
     """
@@ -71,19 +71,19 @@ class Ranges(NamedTuple):
 
     @classmethod
     def first(cls, room: int, n_blocks: int, n_coordinates: int, bound: float) -> Ranges:
-        """Return the one range of all choices, with room for others."""
+        """Return the one range of all choices, with memory for others."""
         depths, steps = np.zeros((2, room), dtype=np.int64)
         nodes = np.ones((room, n_blocks), dtype=np.int64)
         return cls(np.arange(room), nodes, np.full(room, bound), depths, steps, np.zeros((room, n_coordinates)))
 
     def doubled(self) -> Ranges:
-        """Return the same with twice the room."""
+        """Return the same with twice the memory."""
         heap = np.concatenate([self.heap, len(self.heap) + np.arange(len(self.heap))])
         return Ranges(heap, *(np.concatenate([array, np.zeros_like(array)]) for array in self[1:]))
 
 
 class Realising(NamedTuple):
-    """Room to look for a rule inside a range."""
+    """Memory to find a rule inside a range."""
 
     simplex: Simplex
     normals: FloatArray
@@ -93,7 +93,7 @@ class Realising(NamedTuple):
 
     @classmethod
     def room(cls, n_blocks: int, n_coordinates: int) -> Realising:
-        """Return room for a number of blocks."""
+        """Return memory for a number of blocks."""
         size = 2 * n_blocks + 1
         simplex = Simplex.room(n_coordinates, size)
         return cls(simplex, np.zeros((size, n_coordinates)), np.zeros(size), np.zeros(size), np.ones(n_coordinates))
@@ -156,7 +156,7 @@ def _realise(forest, nodes, point, room):
     for j in range(normals.shape[1]):
         normals[0, j] = 0.0
     normals[0, 0] = 1.0
-    count = np.int64(1)  # a literal would have versions of its own compiled
+    count = np.int64(1)  # a literal would be compiled separately
     for block in range(nodes.shape[0]):
         count = _limit(forest, block, nodes[block], normals, count)
     depth, visits = deepest_point(normals, room.offsets, count, room.half, point, room.simplex)
@@ -174,7 +174,7 @@ def _dual_weights(simplex, count, weights):
     """Fill in the dual weights of the program that was just solved.
 
     No point x of its box is deeper than sum_r weight_r (normal_r . x + offset_r) / sum_r weight_r |normal_r|_1,
-    whatever the rounding.
+    for any rounding.
     """
     d = simplex.outside.shape[0] - 1
     for r in range(count):
@@ -202,8 +202,8 @@ def _depth_at_most(normals, count, weights):
 def _solve_again(normals, count, weights):
     """Replace the weights by a solution of sum_r weight_r normal_r = 0, sum_r weight_r = 1 on the planes that have any.
 
-    The simplex's own are off by its rounding over the angle between two planes; elimination leaves a residual that is
-    small whatever the angle.
+    The simplex's own weights are off by its rounding over the angle between two planes; elimination leaves a residual
+    that is small at any angle.
     """
     k = normals.shape[1]
     rows = np.zeros((k + 1, count + 1))
@@ -247,7 +247,7 @@ def _solve_again(normals, count, weights):
 
 @inner
 def _pattern_at(forest, block, point):
-    """Return the leaf of a block's tree that a point is in, or 0 where it is too near to a plane to tell."""
+    """Return the leaf of a block's tree that contains a point, or 0 if it is too near to a plane."""
     first, n = forest.first_plane[block], forest.n_planes[block]
     low, high = 0, n
     side = 0.0
@@ -290,7 +290,7 @@ def _measure(forest, leaves, constant, values):
 
 @inner
 def _leave(bound, step, best_utility, left_behind):
-    """Remember the bound of a range that is not looked at any more, for the steps where it counts."""
+    """Record the bound of a range that is dropped, for the steps where it counts."""
     for s in range(step, best_utility.shape[0]):
         if bound > best_utility[s] + RESOLUTION:
             left_behind[s] = max(left_behind[s], bound)
@@ -327,7 +327,7 @@ def _first_step(forest, nodes, constant, lower, upper, step, low, high):
 
 @inner
 def _widest(forest, nodes):
-    """Return the block whose rates vary most in a range, -1 where every block has one pattern."""
+    """Return the block whose rates vary most in a range, -1 if every block has one pattern."""
     chosen = -1
     widest = -1.0
     for block in range(nodes.shape[0]):
@@ -349,7 +349,7 @@ def _widest(forest, nodes):
 
 @inner
 def _before(bounds, depths, one, other):
-    """Tell whether one range is looked at before another: for its bound, or as deep down where bounds are equal."""
+    """Return whether one range goes before another: by its bound, or by its depth if bounds are equal."""
     return bounds[one] > bounds[other] or (bounds[one] == bounds[other] and depths[one] > depths[other])
 
 
@@ -395,7 +395,7 @@ def _offer(forest, leaves, constant, lower, upper, incumbent, values, point, roo
 
 @njit(nogil=True, error_model="numpy")
 def branch_ranges(forest, constant, lower, upper, target, most_visits, most_ranges, ranges, height, incumbent, room):
-    """Halve ranges, those with the largest bound first, until none may hold a better rule or the work is spent.
+    """Halve ranges, those with the largest bound first, until none may contain a better rule or the work is spent.
 
     The first ``height`` entries of the heap wait. Returns (why it ended, the new height, the ranges looked at, the row
     visits).
@@ -421,7 +421,7 @@ def branch_ranges(forest, constant, lower, upper, target, most_visits, most_rang
             _leave(bounds[place], steps[place], best_utility, left_behind)
             continue
         block = _widest(forest, nodes[place])
-        # The parent's place is free now, and its first half takes it.
+        # The parent's index is free now, and its first half uses it.
         parent_bound, parent_step, parent = bounds[place], steps[place], nodes[place, block]
         depth_of_children = depths[place] + 1
         for b in range(n_blocks):

@@ -1,4 +1,4 @@
-"""The ladder of bounds, and the best point known for each of its steps."""
+"""The ladder of bounds, and the incumbent for each of its steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ladder(NamedTuple):
 
 
 class Incumbent(NamedTuple):
-    """For each step the best utility so far, its point (t, w), and a bound on what was left behind."""
+    """For each step the best utility so far, its point (t, w), and a bound on the skipped boxes."""
 
     utility: FloatArray
     point: FloatArray
@@ -32,21 +32,21 @@ class Incumbent(NamedTuple):
 
     @classmethod
     def none(cls, steps: int, n_coordinates: int) -> Incumbent:
-        """Return the state before anything was found."""
+        """Return the initial state."""
         return cls(np.full(steps, -np.inf), np.full((steps, n_coordinates), np.nan), np.full(steps, -np.inf))
 
     def to_improve(self) -> Incumbent:
-        """Return a copy that has left nothing behind yet."""
+        """Return a copy that has skipped nothing yet."""
         return Incumbent(self.utility.copy(), self.point.copy(), np.full_like(self.left_behind, -np.inf))
 
     def take(self, other: Incumbent) -> None:
-        """Keep what is better in another one, and what it left behind."""
+        """Keep the improvements of another one, and its bound on skipped boxes."""
         better = other.utility > self.utility
         self.utility[better], self.point[better] = other.utility[better], other.point[better]
         np.maximum(self.left_behind, other.left_behind, out=self.left_behind)
 
     def leave(self, bound: float) -> None:
-        """Remember that what is not looked at may be as good as ``bound``."""
+        """Record that a skipped box may be as good as ``bound``."""
         np.maximum(self.left_behind, np.where(bound > self.utility, bound, -np.inf), out=self.left_behind)
 
 
@@ -68,7 +68,7 @@ def first_step_met(values, lower, upper):
 
 @inner
 def offer(sums, point, ladder, incumbent):
-    """Keep a candidate for every step of the ladder that it meets and improves."""
+    """Keep a candidate for every step of the ladder whose bounds it meets and which it improves."""
     utility, kept = incumbent.utility, incumbent.point
     for step in range(first_step_met(sums[1:], ladder.lower, ladder.upper), utility.shape[0]):
         if sums[0] <= utility[step] + RESOLUTION:
@@ -80,7 +80,7 @@ def offer(sums, point, ladder, incumbent):
 
 @inner
 def leave_behind(bound, incumbent):
-    """Remember that what is not looked at may be as good as ``bound``."""
+    """Record that a skipped box may be as good as ``bound``."""
     utility, left_behind = incumbent.utility, incumbent.left_behind
     for step in range(utility.shape[0]):
         if bound > utility[step]:
@@ -89,7 +89,7 @@ def leave_behind(bound, incumbent):
 
 @inlined
 def multipliers_at(centre, ladder, multipliers):
-    """Set the multipliers of the basis constraints to z at a box's centre, where the bound they need is finite."""
+    """Set the multipliers of the basis constraints to z at a box's centre, if the bound they need is finite."""
     lower, upper, basis, scale = ladder.lower, ladder.upper, ladder.basis, ladder.scale
     for c in range(multipliers.shape[0]):
         multipliers[c] = 0.0

@@ -16,7 +16,7 @@ from evenhand.search.kernels.decorators import inlined, inner, pointed_at
 from evenhand.search.kernels.ladder import RESOLUTION, Incumbent, Ladder, offer, prune
 from evenhand.search.kernels.sweep import sort_by, sweep
 
-# Rows that a leaf may visit, beyond K = 2, before it is given up: tied rows can meet in very many cells.
+# Rows that a leaf may visit, beyond K = 2, before it is abandoned: tied rows can meet in very many cells.
 LEAF_VISITS = 50_000_000
 
 
@@ -31,13 +31,13 @@ class Layout(NamedTuple):
 
     @classmethod
     def room(cls, k: int, n_columns: int, size: int) -> Layout:
-        """Return room for so many open rows."""
+        """Return memory for this number of open rows."""
         free = np.zeros(k, dtype=np.int64)
         return cls(free, np.zeros(k), np.zeros(size), np.zeros((size, k)), np.zeros((size, n_columns)))
 
 
 class LinesOfLeaf(NamedTuple):
-    """Room to visit the cells of a box with two sides: the line of a row, and the turns along it."""
+    """Memory to visit the cells of a box with two sides: the line of a row, and the turns along it."""
 
     line: FloatArray
     turns: FloatArray
@@ -51,7 +51,7 @@ class LinesOfLeaf(NamedTuple):
 
     @classmethod
     def room(cls, n_columns: int, steps: int, size: int) -> LinesOfLeaf:
-        """Return room for so many open rows."""
+        """Return memory for this number of open rows."""
         return cls(
             line=np.zeros((3, 2)),
             turns=np.zeros((size, 1 + n_columns)),
@@ -66,7 +66,7 @@ class LinesOfLeaf(NamedTuple):
 
 
 class Simplex(NamedTuple):
-    """Room for the linear program of the deepest point."""
+    """Memory for the linear program of the deepest point."""
 
     tableau: FloatArray
     right: FloatArray
@@ -76,14 +76,14 @@ class Simplex(NamedTuple):
 
     @classmethod
     def room(cls, k: int, size: int) -> Simplex:
-        """Return room for so many rows."""
+        """Return memory for this number of rows."""
         tableau, right = np.zeros((size + k, k + 1)), np.zeros(size + k)
         basic, outside = np.zeros(size + k, dtype=np.int64), np.zeros(k + 1, dtype=np.int64)
         return cls(tableau, right, np.zeros(k + 1), basic, outside)
 
 
 class CellsOfLeaf(NamedTuple):
-    """Room to visit the cells of a box with any number of sides: one row for each depth."""
+    """Memory to visit the cells of a box with any number of sides: one row for each depth."""
 
     simplex: Simplex
     normals: FloatArray
@@ -99,7 +99,7 @@ class CellsOfLeaf(NamedTuple):
 
     @classmethod
     def room(cls, k: int, n_columns: int, size: int) -> CellsOfLeaf:
-        """Return room for so many open rows."""
+        """Return memory for this number of open rows."""
         ranges = np.zeros((2, size + 1, n_columns - 1))
         return cls(
             Simplex.room(k, size),
@@ -117,7 +117,7 @@ class CellsOfLeaf(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """Room to enumerate a leaf, in the plane or beyond: of one type, so that the search is compiled once for both."""
+    """Memory to enumerate a leaf, in the plane or beyond: one type, so that the search is compiled once for both."""
 
     layout: Layout
     lines: LinesOfLeaf
@@ -125,7 +125,7 @@ class Leaf(NamedTuple):
 
     @classmethod
     def room(cls, k: int, n_columns: int, steps: int, size: int) -> Leaf:
-        """Return room for so many open rows."""
+        """Return memory for this number of open rows."""
         lines = LinesOfLeaf.room(n_columns, steps, size if k == 2 else 0)
         return cls(Layout.room(k, n_columns, size), lines, CellsOfLeaf.room(k, n_columns, 0 if k == 2 else size))
 
@@ -158,7 +158,7 @@ def lay_out(planes, boxes, b, layout):
 def lay_line(layout, p, line):
     """Fill the line of a row: its point nearest to the centre, its direction, its normal. Return its ends in the box.
 
-    The ends are the wrong way round where there is no such line in the box.
+    The ends are reversed if there is no such line in the box.
     """
     level, slopes, halves = layout.level, layout.slopes, layout.half
     size = np.sqrt(slopes[p, 0] * slopes[p, 0] + slopes[p, 1] * slopes[p, 1])
@@ -229,7 +229,7 @@ def enumerate_plane_cells(leaf, planes, boxes, b, ladder, incumbent, target):
             continue
         for c in range(start.shape[0]):
             start[c] = sums[b, c]
-        # Were it 0, the sort and the sweep would be compiled for this number, too.
+        # With the literal 0, the sort and the sweep would be compiled for this number, too.
         turning = count - count
         for q in range(count):
             if q == p:
@@ -368,10 +368,10 @@ def depth_at(normals, offsets, count, point):
 
 @pointed_at
 def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
-    """Visit the cells inside a box that could improve on what is known, by their signs, depth first (any K).
+    """Visit the cells inside a box that could improve on the incumbents, by their signs, depth first (any K).
 
-    A prefix of signs is dropped when its bound is no better than what is known, or when no point of the box
-    has these signs with room to spare. Returns the row visits; the work is given up at ``LEAF_VISITS`` of them.
+    A prefix of signs is dropped if its bound is no better than the incumbents, or if no point of the box has these
+    signs with a margin. Returns the row visits; the work is abandoned at ``LEAF_VISITS`` of them.
     """
     layout, cells = leaf.layout, leaf.cells
     normals, offsets, states, candidate = cells.normals, cells.offsets, cells.states, cells.candidate
@@ -401,8 +401,8 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
     while depth >= 0 and visits < LEAF_VISITS:
         visits += 1
         if depth == count:
-            # The deepest point may be on the box's side, where rows that are sure inside are not, or at t = 0, which
-            # is no rule. It can move by half its depth in every coordinate and stay in its cell.
+            # The deepest point may be on the box's side, where rows that are certain inside are not, or at t = 0, which
+            # is not a rule. It can move by half its depth in every coordinate and stay in its cell.
             room = 0.5 * depth_at(normals, offsets, count, points[depth])
             for j in range(candidate.shape[0]):
                 candidate[j] = centre[b, j]
@@ -416,7 +416,7 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
         if tried[depth] == 2:
             depth -= 1
             continue
-        # The helpful sign first.
+        # The more promising sign first.
         one = (amounts[depth, 0] > 0.0) == (tried[depth] == 0)
         tried[depth] += 1
         after = depth + 1
@@ -456,11 +456,11 @@ def enumerate_cells(leaf, planes, boxes, b, ladder, incumbent, target):
 
 @cache
 def enumerator(plane: bool) -> Any:
-    """Return a pointer to what visits every cell inside a box: with two sides, or with any number of them."""
+    """Return a pointer to the function that visits every cell inside a box: with two sides, or with any number."""
     numbers, table = np.zeros(1), np.zeros((1, 1))
     ladder = Ladder(table, table, np.zeros(1, dtype=np.intp), numbers)
     leaf, boxes, incumbent = Leaf.room(1, 1, 1, 1), Boxes.room(1, 1, 1, 1), Incumbent.none(1, 1)
     arguments = tuple(map(typeof, (leaf, table, boxes, 0, ladder, incumbent, 0.0)))
     kernel = enumerate_plane_cells if plane else enumerate_cells
-    # Without a dispatcher numba does not compile at all: NUMBA_DISABLE_JIT is set.
+    # With NUMBA_DISABLE_JIT there is no dispatcher, because numba does not compile.
     return Pointer(kernel, types.int64, arguments) if hasattr(kernel, "compile") else kernel

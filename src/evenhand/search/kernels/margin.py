@@ -9,10 +9,10 @@ from evenhand.search.kernels.decorators import kernel
 
 @kernel
 def linear_margin(intercept, slope, p_y, columns, coefficients, check, may_be_none, out):
-    """Fill out_i = intercept + slope p_i - sum_j c_j columns_ij; return the first row that is no probability, or -1.
+    """Fill out_i = intercept + slope p_i - sum_j c_j columns_ij; return the first row with an invalid score, or -1.
 
-    ``check`` says whether ``p_y`` is to be checked too: it is not when it holds a partial sum. ``may_be_none`` says
-    whether all columns of a row may be 0: those of a row that is in none of the strata are.
+    ``check`` tells whether ``p_y`` is checked, too: it is not if it contains a partial sum. ``may_be_none`` tells
+    whether all columns of a row may be 0, as for a row that is in none of the strata.
     """
     n_columns = columns.shape[1]
     if n_columns == 4 and not may_be_none:

@@ -1,4 +1,4 @@
-"""The planes of a problem: rows that are decided together."""
+"""The planes of a problem: rows that always get the same decision."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from evenhand.search.kernels.decorators import kernel
 
 @kernel
 def merge_planes(margin, contrasts, gain, effects, scale, slots, merged, constant):
-    """Put rows on the same plane together: they are decided together, whichever rule decides them.
+    """Merge rows on the same plane: every rule gives them the same decision.
 
     A row is v = (margin, -contrasts / scale). It is divided by its largest component, which makes proportional rows
     equal and opposite rows mirror images; rows then equal within 2**-40 share a plane. A mirrored row decides 1 where
     its plane decides 0, so its gain and effects go to ``constant`` and are taken from the plane. Rows whose decision
     no rule changes (g = 0) go to ``constant`` or nowhere. Returns the number of planes in ``merged``, which has v, the
-    gain and the effects of each. ``slots``, all -1 and a power of two of them, at least twice as many as rows, are room
-    for a hash table.
+    gain and the effects of each. ``slots``, a power of two of them, at least twice as many as rows and all -1, is
+    memory for a hash table.
     """
     n, k = contrasts.shape
     n_effects = effects.shape[1]
@@ -24,7 +24,7 @@ def merge_planes(margin, contrasts, gain, effects, scale, slots, merged, constan
     unit = 2.0**40
     found = 0
     for i in range(n):
-        # A row is written where the next plane would be, and stays there if it is one.
+        # A row is written where the next plane would be, and stays there if it is a new one.
         merged[found, 0] = margin[i]
         largest = margin[i]
         turns = 0.0

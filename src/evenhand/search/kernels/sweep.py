@@ -1,4 +1,4 @@
-"""The walk along a line: turns in order, sums that follow them, the best cell for each step of the bounds."""
+"""The sweep along a line: turns in order, cumulative sums, the best cell for each step of the bounds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from evenhand.search.kernels.ladder import RESOLUTION, first_step_met
 
 @inner
 def sort_by(keys, order, count):
-    """Sort the first ``count`` numbers of ``order`` by the keys at these places (Shell's sort).
+    """Sort the first ``count`` numbers of ``order`` by the keys at these indices (Shell's sort).
 
-    NumPy's sorts take the compiler longer than everything else here.
+    NumPy's sorts take longer to compile than everything else here.
     """
     step = 1
     while step < count // 3:
@@ -31,7 +31,7 @@ def sort_by(keys, order, count):
 
 @kernel
 def middle_of(previous, ahead, length):
-    """Return a point strictly between two breakpoints (either may be infinite), and whether there is room."""
+    """Return a point strictly between two breakpoints (either may be infinite), and whether there is space."""
     if np.isinf(previous) and np.isinf(ahead):
         return 0.0, True
     if np.isinf(previous):
@@ -43,7 +43,7 @@ def middle_of(previous, ahead, length):
 
 @inner
 def excess(values, lower, upper):
-    """Return by how much the values miss the bounds of one step: the largest distance."""
+    """Return by how much the values violate the bounds of one step: the largest distance."""
     worst = 0.0
     for c in range(values.shape[0]):
         worst = max(worst, lower[c] - values[c], values[c] - upper[c])
@@ -52,14 +52,14 @@ def excess(values, lower, upper):
 
 @kernel
 def sweep(order, count, turns, sums, low, high, lower, upper, best_utility, best_position, closest):
-    """Walk along a line s in (low, high) and keep, for each step of the ladder, the best cell's utility and middle.
+    """Sweep along a line s in (low, high) and keep, for each step of the ladder, the best cell's utility and middle.
 
-    ``turns`` has a row for each row that may turn: where it does, and what that adds to the utility and to each value.
+    ``turns`` has a row for each row that may change: where it does, and its change of the utility and of each value.
     The first ``count`` of ``order`` sort those that turn inside (low, high), and ``sums`` holds the utility and the
-    values just after ``low``; it follows the walk. Rows that turn within a relative RESOLUTION of each other are one
+    values just after ``low``; it is updated along the sweep. Rows that change within a relative RESOLUTION are one
     block. Updates ``best_utility`` and ``best_position`` in place. ``closest`` holds (excess over the last step's
     bounds, utility, position) of the cell nearest to feasible, for searches that have found none yet; an excess of
-    minus infinity says not to look.
+    minus infinity disables this.
 
     This is the one kernel behind the paper's Algorithms 1, 2 and 3 (their lines 7 to 16).
     """
@@ -67,7 +67,7 @@ def sweep(order, count, turns, sums, low, high, lower, upper, best_utility, best
     values = sums[1:]
     looking = closest[0] > -np.inf
     previous = low
-    # On a segment rounding is relative to its length; on a whole line every scale is there.
+    # On a segment, rounding is relative to its length; a whole line has every scale.
     length = high - low if high - low < np.inf else 0.0
     for j in range(count + 1):
         # The cell between `previous` and the next turn.
