@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 import evenhand as eh
-from evenhand.engines import arrow, line
+from evenhand.engines import arrow, line, plane
 from evenhand.engines import duckdb as duck
 from evenhand.engines import spark as sparks
 from evenhand.engines.gathering import Gatherer
 from evenhand.engines.source import find_columns
+from evenhand.engines.strip import pieces
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from scored_rows import JOINT, NAMES, draw
 
@@ -180,6 +181,32 @@ def test_the_plane_has_the_optimum_of_learn_rule(seed):
         assert np.average(right, weights=weight) == pytest.approx(rule.solution_.utility, abs=1e-12)
 
 
+def test_a_long_strip_of_the_plane_is_solved_in_pieces(monkeypatch):
+    table, numbers = draw(20_000, seed=1), []
+
+    def few(boxes, counts, most):
+        found = pieces(boxes, counts, 1000)
+        numbers.append(len(found))
+        return found
+
+    monkeypatch.setattr(plane, "pieces", few)
+    options = {"criterion": "eo", "tolerance": 0.02}
+    rule = arrow.learn_rule(table, max_in_memory=135_000, **NAMES, **options)
+    assert max(numbers) > 1
+    assert rule.learned_from["reading"]["passes"] >= 3 + numbers[-1]
+    exact = in_memory(table, NAMES, **options)
+    assert rule.solution_.status == "optimal"
+    assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
+
+
+def test_where_the_model_is_best_in_the_plane_nothing_is_changed():
+    table = draw(20_000, seed=1)
+    rule = arrow.learn_rule(table, max_in_memory=135_000, criterion="eo", tolerance=0.9, **NAMES)
+    assert rule.solution_.status == "optimal"
+    exact = in_memory(table, NAMES, criterion="eo", tolerance=0.9)
+    assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
+
+
 def test_spark_finds_the_optimum_of_the_plane(spark):
     table = draw(6000, seed=4)
     options = {"criterion": "eo", "tolerance": 0.03, **NAMES}
@@ -216,6 +243,11 @@ def test_a_source_that_is_read_once_is_read_in_where_it_fits():
         arrow.learn_rule(odd, **DP)
 
 
+def test_an_option_that_there_is_not_is_named_with_the_nearest_one():
+    with pytest.raises(InputError, match=r"no option 'max_in_memry'.*max_in_memory"):
+        arrow.learn_rule(draw(100), max_in_memry=5, **DP)
+
+
 @pytest.mark.parametrize("value", [-1, 1.5, "all", None])
 def test_what_is_read_in_is_a_whole_number(value):
     with pytest.raises(InputError, match="max_in_memory must be a whole number"):
@@ -244,13 +276,13 @@ def test_equal_rows_are_put_together_where_they_are_many():
     gatherer = Gatherer(columns, 40)
     for _ in range(10):
         assert gatherer.add(frame)
-    found = gatherer.result(ordered=False)
+    found = gatherer.result()
     assert len(found) == 40
     assert found.n_rows == 400
     assert found.weight.sum() == pytest.approx(10 * table["w"].to_numpy().sum())
     small = Gatherer(columns, 15)
     assert not small.add(frame)
-    assert small.result(ordered=False) is None
+    assert small.result() is None
 
 
 def test_rows_that_are_brought_back_come_in_one_order():
@@ -262,7 +294,7 @@ def test_rows_that_are_brought_back_come_in_one_order():
     for order in (np.arange(500), np.random.default_rng(0).permutation(500)):
         gatherer = Gatherer(columns, 1000)
         gatherer.add({name: column[order] for name, column in frame.items()})
-        frames.append(gatherer.result(ordered=False).frame)
+        frames.append(gatherer.result().sorted().frame)
     assert all((frames[0][name] == frames[1][name]).all() for name in frames[0])
     assert (np.diff(frames[0]["s0"]) >= 0).all()
 

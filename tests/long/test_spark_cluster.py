@@ -29,6 +29,18 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def listens(port):
+    with socket.socket() as caller:
+        return caller.connect_ex((HERE, port)) == 0
+
+
+def wait_for(condition, seconds=300):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def cluster(tmp_path):
     """Start a master and two workers that listen on loopback alone; give the address and the workers."""
@@ -45,6 +57,8 @@ def cluster(tmp_path):
         return process
 
     start("master", "org.apache.spark.deploy.master.Master", "--port", str(port))
+    # A session that finds no master for a minute gives up.
+    wait_for(lambda: listens(port))
     address = f"spark://{HERE}:{port}"
     kind = "org.apache.spark.deploy.worker.Worker"
     limits = ["--cores", "1", "--memory", "1g"]
@@ -85,13 +99,6 @@ def session(cluster):
 def executors(session):
     """Return the number of executors that are there, the driver not among them."""
     return session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
-
-
-def wait_for(condition, seconds=90):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
 
 
 DP = {"y": "y", "sensitive_features": "sex", "p_y": "p", "p_group": {"F": "f", "M": None}}

@@ -1,15 +1,50 @@
-"""The compiled loop that counts rows by their words."""
+"""The compiled loops: counting rows by their words, by the lines that they are, and what counts say about boxes."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
 from evenhand._compiled import njit
+from evenhand.inputs import FloatArray
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 # Far above the rounding of a distance, far below the width of a bin.
 MARGIN = 1e-9
+# What two ways to compute a row's level can differ by.
+ROUNDING = 1e-11
+# How many bins of a direction are looked at one by one in a box; where there are more, some are taken together.
+MOST_STEPS = 24
+
+
+class Form(NamedTuple):
+    """The margin ``slope s0 - constant`` and the contrasts ``weights s + constants`` of a row's scores s0 and s.
+
+    ``sizes`` and ``size_constants`` are the same sums with everything positive. ``tie`` is what a margin is 0 below;
+    contrasts below ``least`` of their size are 0, and below ``delicate`` of it they depend on rounding.
+    """
+
+    slope: float
+    constant: float
+    weights: FloatArray
+    constants: FloatArray
+    sizes: FloatArray
+    size_constants: FloatArray
+    tie: float
+    least: float
+    delicate: float
+
+
+class Bins(NamedTuple):
+    """Bins of distance: octaves of 1 + |distance| / finest with so many bins each, in three stages."""
+
+    finest: float
+    octaves: tuple[int, int, int]
+    bins: tuple[int, int, int]
+    half: int
 
 
 @njit(cache=True, nogil=True)
@@ -88,47 +123,140 @@ def add_dense(words, weights, counts):
 
 
 @njit(cache=True, nogil=True)
-def distance_bin(distance, finest, a_octave, half):
+def distance_bin(distance, scales):
     """Return the bin of a signed distance: linear inside octaves of 1 + |distance| / finest, so finest around 0."""
-    x = abs(distance) / finest + 1.0
-    if not x < 2.0 ** (half // a_octave):
+    half = scales.half
+    x = abs(distance) / scales.finest + 1.0
+    first, second, third = scales.octaves
+    if not x < 2.0 ** (first + second + third):
         return 2 * half - 1 if distance > 0.0 else 0
-    octave = 0
-    while x >= 2.0:
-        x *= 0.5
-        octave += 1
-    place = octave * a_octave + int((x - 1.0) * a_octave)
+    fraction, octave = math.frexp(x)
+    fraction, octave = 2.0 * fraction - 1.0, octave - 1
+    place = 0
+    if octave < first:
+        place = octave * scales.bins[0] + int(fraction * scales.bins[0])
+    elif octave < first + second:
+        place = first * scales.bins[0] + (octave - first) * scales.bins[1] + int(fraction * scales.bins[1])
+    else:
+        place = first * scales.bins[0] + second * scales.bins[1]
+        place += (octave - first - second) * scales.bins[2] + int(fraction * scales.bins[2])
     return half + place if distance >= 0.0 else half - 1 - place
 
 
 @njit(cache=True, nogil=True)
-def place_rows(level, first, second, directions, finest, a_octave, half, places):
-    """Set each row's place: its direction among the contrasts, and its distance from the centre, both in bins.
-
-    ``level`` is the margin at the centre; a row is decided 1 at a distance of (d1, d2) from there iff
-    level > d1 first + d2 second.
-    """
-    sides = directions // 2
-    for i in range(len(level)):
-        size = abs(first[i]) + abs(second[i])
-        direction = min(int((second[i] / size + 1.0) * 0.5 * sides), sides - 1)
-        if first[i] < 0.0:
-            direction += sides
-        places[i] = direction * (2 * half) + distance_bin(level[i] / size, finest, a_octave, half)
+def line_of(scores, i, form, contrasts):
+    """Set a row's contrasts; return its margin, their size, the size of their terms, and whether all of them are 0."""
+    margin = form.slope * scores[0, i] - form.constant
+    size, terms, none = 0.0, 0.0, True
+    for a in range(form.weights.shape[0]):
+        value, whole = form.constants[a], form.size_constants[a]
+        for j in range(form.weights.shape[1]):
+            value += form.weights[a, j] * scores[1 + j, i]
+            whole += form.sizes[a, j] * scores[1 + j, i]
+        contrasts[a] = value
+        size += abs(value)
+        terms += whole
+        none = none and abs(value) <= form.least * whole
+    return margin, size, terms, none
 
 
 @njit(cache=True, nogil=True)
-def most_in_box(above, positive, edges, units, box, fuzz, ordered, scales):
-    """Return the most that rules in a box can make of prices: an upper bound, direction by direction.
+def place_lines(scores, form, centre, directions, scales, places):
+    """Set each row's place: its direction among the contrasts, and its distance from the centre, both in bins.
 
-    ``above[j, b]`` sums the prices of direction j in bins from b on, ``positive`` those above 0. ``box`` is (c1, c2,
-    r1, r2, nearest, farthest): rules at (c +- r) * d for d between the last two. All rows of a direction turn at nearly
-    the same threshold, within ``fuzz``, so with ``ordered`` only one threshold at a time is looked at; otherwise the
-    rows between the smallest and the largest threshold decide as they like.
+    A row is decided 1 at a distance of d from the centre iff its level there is above the sum of d times its contrasts.
+    Rows without contrasts are decided 0 or 1 everywhere, and have the two places after all others; the next one is for
+    rows whose contrasts are rounding.
     """
-    finest, a_octave, half = scales
-    bins = 2 * half
+    row = 2 * scales.half + 1
+    sides = directions // 2
+    contrasts = np.zeros(len(centre))
+    for i in range(len(places)):
+        margin, size, terms, none = line_of(scores, i, form, contrasts)
+        if size <= form.delicate * terms:
+            places[i] = directions * row + ((1 if margin > form.tie else 0) if none else 2)
+            continue
+        level = margin
+        for a in range(len(centre)):
+            level -= centre[a] * contrasts[a]
+        place = distance_bin(level / size, scales)
+        if directions > 1:
+            direction = min(int((contrasts[1] / size + 1.0) * 0.5 * sides), sides - 1)
+            place += (direction + (sides if contrasts[0] < 0.0 else 0)) * row
+        places[i] = place
+
+
+@njit(cache=True, nogil=True)
+def cut_strip(rows, form, where, bins, scales, sure, kept):
+    """Tell which rows of a square are open in a strip, and add to ``sure`` those that are decided 1 throughout it.
+
+    ``rows`` are scores, codes and weights, ``where`` the centre of the square and the centre and axes of the strip.
+    Returns the weight of the rows of the square, delicate ones among them.
+    """
+    scores, codes, weights = rows
+    centre, point, axes = where
+    contrasts = np.zeros(2)
     total = 0.0
+    for i in range(len(codes)):
+        margin, size, terms, none = line_of(scores, i, form, contrasts)
+        g, h = contrasts[0], contrasts[1]
+        weight = weights[i] if len(weights) > 0 else 1.0
+        if size <= form.delicate * terms:
+            kept[i] = not none
+            total += weight if not none else 0.0
+            continue
+        # The same operations as in place_lines: the same rows are inside.
+        place = distance_bin((margin - centre[0] * g - centre[1] * h) / size, scales)
+        if place < scales.half - bins or place >= scales.half + bins:
+            continue
+        total += weight
+        level = margin - point[0] * g - point[1] * h
+        reach = abs(g * axes[0, 0] + h * axes[1, 0]) + abs(g * axes[0, 1] + h * axes[1, 1])
+        if abs(level) <= reach * (1.0 + MARGIN) + ROUNDING:
+            kept[i] = True
+        elif level > 0.0:
+            sure[codes[i]] += weight
+    return total
+
+
+@njit(cache=True, nogil=True)
+def sum_from_each_on(counts):
+    """Replace the weights (directions, bins + 1, kinds) by the sums of those from each bin on."""
+    for j in range(counts.shape[0]):
+        for b in range(counts.shape[1] - 2, -1, -1):
+            for k in range(counts.shape[2]):
+                counts[j, b, k] += counts[j, b + 1, k]
+
+
+@njit(cache=True, nogil=True)
+def sums_at_place(above, units, place, reach, scales, on, unsure):
+    """Set the weight of each kind that is decided 1 at a place, about, and what may be decided otherwise."""
+    last = above.shape[1] - 1
+    on[:] = 0.0
+    unsure[:] = 0.0
+    for j in range(units.shape[0]):
+        threshold = place[0] * units[j, 0] + place[1] * units[j, 1]
+        b = distance_bin(threshold, scales)
+        low, high = distance_bin(threshold - reach, scales), min(distance_bin(threshold + reach, scales) + 1, last)
+        for k in range(above.shape[2]):
+            # Half of the bin that the threshold is in.
+            on[k] += 0.5 * (above[j, b, k] + above[j, b + 1, k])
+            unsure[k] += above[j, low, k] - above[j, high, k]
+
+
+@njit(cache=True, nogil=True)
+def most_in_box(above, prices, edges, units, box, fuzz, ordered, scales, most):
+    """Set the most that rules in a box can make of each of some prices: an upper bound, direction by direction.
+
+    ``above[j, b]`` has the weights of each kind of direction j in bins from b on. ``box`` is (c1, c2, r1, r2, nearest,
+    farthest): rules at (c +- r) * d for d between the last two. All rows of a direction turn at nearly the same
+    threshold, within ``fuzz``, so with ``ordered`` only one threshold at a time is looked at; otherwise the rows
+    between the smallest and the largest threshold decide as they like.
+    """
+    bins = 2 * scales.half
+    kinds = above.shape[2]
+    best = np.empty(prices.shape[0])
+    most[:] = 0.0
     for j in range(units.shape[0]):
         middle = box[0] * units[j, 0] + box[1] * units[j, 1]
         reach = box[2] * abs(units[j, 0]) + box[3] * abs(units[j, 1])
@@ -142,22 +270,27 @@ def most_in_box(above, positive, edges, units, box, fuzz, ordered, scales):
             high *= box[5] if high > 0.0 else box[4]
         # The margins compensate for the rounding of a product.
         low, high = low - MARGIN * abs(low), high + MARGIN * abs(high)
-        first, last = distance_bin(low, finest, a_octave, half), distance_bin(high, finest, a_octave, half)
-        if not ordered:
-            total += above[j, last + 1] + positive[j, first] - positive[j, last + 1]
-            continue
-        best = -np.inf
-        start = first
-        while start > 0 and edges[start] > edges[first] - fuzz:
-            start -= 1
-        stop = first + 1
-        for b in range(first, last + 1):
-            # The threshold is in bin b: rows farther from the bin than the fuzz are certain.
-            while start < b and edges[start + 1] <= edges[b] - fuzz:
-                start += 1
-            stop = max(stop, b + 1)
-            while stop < bins and edges[stop] < edges[b + 1] + fuzz:
-                stop += 1
-            best = max(best, above[j, stop] + (positive[j, start] - positive[j, stop]))
-        total += best
-    return total
+        first, last = distance_bin(low, scales), distance_bin(high, scales)
+        step = 1 + (last - first) // MOST_STEPS if ordered else last - first + 1
+        best[:] = -np.inf
+        start, stop = first, first + 1
+        if ordered:
+            while start > 0 and edges[start] > edges[first] - fuzz:
+                start -= 1
+        for b in range(first, last + 1, step):
+            # The threshold is in one of these bins: what is farther from them than the fuzz is sure.
+            end = min(b + step, last + 1)
+            stop = max(stop, end)
+            if ordered:
+                while start < b and edges[start + 1] <= edges[b] - fuzz:
+                    start += 1
+                while stop < bins and edges[stop] < edges[end] + fuzz:
+                    stop += 1
+            for t in range(prices.shape[0]):
+                total = 0.0
+                for k in range(kinds):
+                    price = prices[t, k]
+                    total += price * (above[j, start, k] if price > 0.0 else above[j, stop, k])
+                best[t] = max(best[t], total)
+        for t in range(prices.shape[0]):
+            most[t] += best[t]

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_flag, is_missing, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import counter_of
+from evenhand.engines.counter import Counter, DenseCounter
 from evenhand.engines.deciding import Decider, NamedColumns
 from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
-from evenhand.engines.reading import Counted
 from evenhand.engines.schema import (
     BAD_LABEL,
     FLAWED,
@@ -186,13 +185,11 @@ class _Batches:
             found |= dict.fromkeys(_values(batch, columns))
         return list(found)
 
-    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
-        """Return the distinct words of the rows, their sums and counts, and the level."""
+    def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
+        """Count the words of the rows, in one pass."""
         weighted = columns.weight is not None
-        counter = counter_of(tally, weighted, level, max_cells)
         for batch in self.batches():
             shared.count_frame(tally.keep(_frame(batch, columns)), tally, weighted, counter)
-        return (*counter.cells(), counter.level)
 
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or some number above ``most``; a one-time source is buffered up to there."""
@@ -220,7 +217,7 @@ class _Batches:
             frame = _frame(batch, columns)
             if not gatherer.add(chosen(choice, frame)):
                 break
-        return gatherer.result(ordered=ordered)
+        return gatherer.result()
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""

@@ -38,32 +38,23 @@ class Masked(Protocol):
         ...
 
 
-def counter_of(tally: Tally, weighted: bool, level: int, max_cells: int) -> Counter | DenseCounter:
-    """Return an empty counter for a tally; if it has a known number of words, they are array indices."""
-    slots: int | None = getattr(tally, "slots", None)
-    if slots is not None:
-        return DenseCounter(slots, weighted)
+def counter_of(tally: Tally, weighted: bool, level: int, max_cells: int) -> Counter:
+    """Return an empty counter for a tally."""
     return Counter(tally, len(tally.payload) + weighted, level=level, max_cells=max_cells)
 
 
 class DenseCounter:
     """The weights of words that are array indices: the fastest form if most of them occur."""
 
-    def __init__(self, slots: int, weighted: bool) -> None:
-        self.weighted, self.level = weighted, FINEST
-        self.columns = int(weighted)
-        self.counts: NDArray[Any] = np.zeros(slots, dtype=np.float64 if weighted else np.int64)
+    level = FINEST
+
+    def __init__(self, counts: NDArray[Any], weighted: bool) -> None:
+        self.counts, self.columns = counts, int(weighted)
 
     def add(self, words: Words, payload: FloatArray, rows: Words = _NO_ROWS) -> None:
         """Count some rows, as :meth:`Counter.add` does."""
-        weights = payload[:, 0] if self.weighted else rows
+        weights = payload[:, 0] if self.columns else rows
         _kernels.add_dense(np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(weights), self.counts)
-
-    def cells(self) -> tuple[Words, FloatArray, Words]:
-        """Return the indices, the sums and the counts, weighted if there are weights."""
-        places = np.flatnonzero(self.counts).astype(np.int64)
-        found = self.counts[places]
-        return places[:, None], found.astype(np.float64)[:, None], found.astype(np.int64)
 
 
 class Counter:

@@ -7,8 +7,9 @@ direction of a row's contrasts is counted too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +24,15 @@ from evenhand.rules.setting import MARGIN_ROUNDING
 from evenhand.search import Problem
 from evenhand.search.problem import typical_size
 
-FEWEST_DIRECTIONS, MOST_DIRECTIONS = 256, 2048
-A_OCTAVE, OCTAVES = 128, 16
-HALF = A_OCTAVE * OCTAVES
+FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 256, 2048, 8
+# Near the centre bins are as fine as directions, up to the distance where rows are usually brought back.
+SCALES = _kernels.Bins(2.0**-8, (4, 4, 8), (512, 128, 16), 4 * 512 + 4 * 128 + 8 * 16)
+HALF = SCALES.half
 BINS = 2 * HALF
-FINEST_DISTANCE = 2.0**-12
+# A direction has one place more than bins, so that what is above the last one is there too.
+ROW = BINS + 1
 # Contrasts this small against their terms have a distance that depends on the order of a sum.
 UNSURE_TO = 2.0**-12
-SCALES = (FINEST_DISTANCE, A_OCTAVE, HALF)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Grid:
     @property
     def places(self) -> int:
         """The number of bins."""
-        return self.directions * BINS
+        return self.directions * ROW
 
     @property
     def never(self) -> int:
@@ -92,6 +94,8 @@ class Lines:
     grid: Grid
     payload: tuple[str, ...] = ()
     width: int = 1
+    # Kept between batches: to ask the system for memory for each takes as long as to fill it.
+    _room: FloatArray = field(default_factory=lambda: np.empty((1, 0)), repr=False)
 
     def masks(self, level: int) -> Words:
         """Return that everything is kept."""
@@ -115,20 +119,25 @@ class Lines:
 
     def sql(self, dialect: str) -> list[str]:
         """Return the words as SQL expressions."""
-        return [f"{self.ground.code_text()} * {self.grid.slots} + {self.place(dialect)}"]
+        return [f"({self.place(dialect)}) * {self.ground.n_codes} + {self.ground.code_text()}"]
 
     def place(self, dialect: str) -> str:
         """Return the SQL expression of a row's direction and distance, as one number."""
         g, sizes, size, level = self._texts(dialect)
         m = self.ground.linear.margin(dialect)
-        x = f"(abs({level}) / {size} / {FINEST_DISTANCE!r} + 1)"
+        x = f"(abs({level}) / {size} / {SCALES.finest!r} + 1)"
         octave = f"floor(log2({x}))"
-        inside = f"least({octave} * {A_OCTAVE} + floor(({x} / pow(2, {octave}) - 1) * {A_OCTAVE}), {HALF - 1})"
+        cases, before, octaves = [], 0, 0
+        for number, bins in zip(SCALES.octaves, SCALES.bins, strict=True):
+            bin_ = f"{before} + ({octave} - {octaves}) * {bins} + floor(({x} / pow(2, {octave}) - 1) * {bins})"
+            before, octaves = before + number * bins, octaves + number
+            cases.append(f"WHEN {octave} < {octaves} THEN {bin_}")
+        inside = f"least(CASE {' '.join(cases)} ELSE {HALF - 1} END, {HALF - 1})"
         place = f"CASE WHEN {level} >= 0 THEN {HALF} + {inside} ELSE {HALF - 1} - {inside} END"
         if self.grid.directions > 1:
             sides = self.grid.directions // 2
             direction = f"least(floor(({g[1]} / {size} + 1) * {0.5 * sides!r}), {sides - 1})"
-            place = f"({direction} + CASE WHEN {g[0]} < 0 THEN {sides} ELSE 0 END) * {BINS} + ({place})"
+            place = f"({direction} + CASE WHEN {g[0]} < 0 THEN {sides} ELSE 0 END) * {ROW} + ({place})"
         never = " AND ".join(f"abs({one}) <= {UNSURE_FROM!r} * {all_}" for one, all_ in zip(g, sizes, strict=True))
         return (
             f"CASE WHEN {never} THEN {self.grid.never} + CASE WHEN {m} > {self._tie!r} THEN 1 ELSE 0 END"
@@ -153,27 +162,43 @@ class Lines:
 
     def words(self, frame: Frame) -> Words:
         """Return the words of some rows."""
-        return (self.ground.codes_of(frame) * self.grid.slots + self.places(frame))[:, None]
+        words = self.places(frame)
+        words *= self.ground.n_codes
+        words += self.ground.codes_of(frame)
+        return words[:, None]
+
+    @cached_property
+    def form(self) -> _kernels.Form:
+        """The margin and the contrasts, in units of the scale."""
+        linear = self.ground.linear
+        weights, constants, sizes, size_constants = (
+            np.ascontiguousarray((part.T / self.scale).T)
+            for part in (linear.weights, linear.constant, linear.sizes, linear.size_constant)
+        )
+        slope, constant = float(linear.costs[1] + linear.costs[0]), float(linear.costs[0])
+        limits = float(self._tie), UNSURE_FROM, UNSURE_TO
+        return _kernels.Form(slope, constant, weights, constants, sizes, size_constants, *limits)
 
     def places(self, frame: Frame) -> NDArray[np.int64]:
         """Return what :meth:`place` computes."""
-        m, contrasts, sizes = self.ground.linear.of(frame)
-        g = np.ascontiguousarray((contrasts / self.scale).T)
-        sizes = sizes / self.scale
-        level = m - self.centre @ g
-        size = np.abs(g).sum(axis=0)
-        odd = size <= UNSURE_TO * sizes.sum(axis=1)
-        g[:, odd], size[odd] = 1.0, 1.0
-        places = np.empty(len(m), dtype=np.int64)
-        if self.grid.directions > 1:
-            _kernels.place_rows(level, g[0], g[1], self.grid.directions, *SCALES, places)
-        else:
-            _kernels.place_rows(level, size, np.zeros_like(size), 2, *SCALES, places)
-        if odd.any():
-            never = odd & (np.abs(contrasts / self.scale) <= UNSURE_FROM * sizes).all(axis=1)
-            places[odd] = self.grid.delicate
-            places[never] = self.grid.never + (m[never] > self._tie)
+        scores, n = self.scores(frame)
+        places = np.empty(n, dtype=np.int64)
+        _kernels.place_lines(scores, self.form, self.centre, self.grid.directions, SCALES, places)
         return places
+
+    def scores(self, frame: Frame) -> tuple[FloatArray, int]:
+        """Return the scores that the form is about, one after the other, and how many rows there are."""
+        names, n = ("s0", *self.ground.linear.names), len(frame["s0"])
+        if self._room.shape[1] < n:
+            object.__setattr__(self, "_room", np.empty((len(names), n)))
+        for k, name in enumerate(names):
+            self._room[k, :n] = frame[name]
+        return self._room, n
+
+    def empty(self) -> NDArray[Any]:
+        """Return room for the weight of each word."""
+        small = not self.weighted and self.ground.n_rows < 1 << 32
+        return np.zeros(self.slots, dtype=np.uint32 if small else np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,13 +216,13 @@ class InSquare:
             return f"{self.tally.nearness(dialect)} <= {1.001 * float(EDGES[HALF + self.bins])!r}"
         first, last = HALF - self.bins, HALF + self.bins - 1
         delicate, places = self.tally.grid.delicate, self.tally.grid.places
-        near = f"({place}) < {places} AND ({place}) % {BINS} BETWEEN {first} AND {last}"
+        near = f"({place}) < {places} AND ({place}) % {ROW} BETWEEN {first} AND {last}"
         return f"({place}) = {delicate} OR ({near})"
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are wanted."""
         place = self.tally.places(frame)
-        at = place % BINS
+        at = place % ROW
         found: NDArray[np.bool_] = (place == self.tally.grid.delicate) | (
             (place < self.tally.grid.places) & (at >= HALF - self.bins) & (at < HALF + self.bins)
         )
@@ -205,113 +230,102 @@ class InSquare:
 
 
 def _edges() -> FloatArray:
-    place = np.arange(HALF + 1)
-    side = FINEST_DISTANCE * (2.0 ** (place // A_OCTAVE) * (1.0 + place % A_OCTAVE / A_OCTAVE) - 1.0)
-    side[-1] = np.inf
-    return np.concatenate([-side[:0:-1], side])
+    side, octave = [], 0
+    for octaves, bins in zip(SCALES.octaves, SCALES.bins, strict=True):
+        for _ in range(octaves):
+            side.append(SCALES.finest * (2.0**octave * (1.0 + np.arange(bins) / bins) - 1.0))
+            octave += 1
+    whole = np.append(np.concatenate(side), np.inf)
+    return np.concatenate([-whole[:0:-1], whole])
 
 
 EDGES = _edges()
 
 
 class LineCounts:
-    """The weight of each direction and distance, by the effect of a unit of weight, and bounds on boxes of z."""
+    """The weight of each direction and distance, by label and groups, and what they say about boxes of z.
 
-    def __init__(self, tally: Lines, words: Words, weight: FloatArray) -> None:
+    ``above`` (directions, bins + 1, codes) has the weight of the bins from each on.
+    """
+
+    def __init__(self, tally: Lines, counts: NDArray[Any]) -> None:
         ground, grid = tally.ground, tally.grid
         self.ground, self.grid = ground, grid
-        code, place = np.divmod(words[:, 0], grid.slots)
-        units = ground.units[ground.kind_of_code]
-        self.kinds, kind = np.unique(units, axis=0, return_inverse=True)
-        kind = kind.reshape(-1)[code]
-        still, apart = place == grid.never + 1, place == grid.delicate
-        self.constant = weight[still] @ units[code[still]]
+        self.units = ground.units[ground.kind_of_code]
+        apart = counts[grid.places * ground.n_codes :].reshape(3, -1).astype(np.float64)
+        self.constant = apart[1] @ self.units
         self.constant[0] += ground.problem.offset
-        self.loose = units[code[apart]] * weight[apart, None]
-        self.delicate = float(weight[apart].sum())
-        inside = place < grid.places
-        # For each kind and direction the weight of the bins from each on, of shape (directions, bins + 1).
-        self.above: list[FloatArray] = []
-        for k in range(len(self.kinds)):
-            mine = inside & (kind == k)
-            each = np.asarray(np.bincount(place[mine], weight[mine], grid.places), dtype=np.float64)
-            self.above.append(_from_each_on(each.reshape(grid.directions, BINS)))
+        self.loose = self.units * apart[2][:, None]
+        self.delicate = float(apart[2].sum())
+        self.above = counts[: grid.places * ground.n_codes].reshape(grid.directions, ROW, ground.n_codes)
+        _kernels.sum_from_each_on(self.above)
 
-    def prices(self, price: FloatArray) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
-        """Return what :func:`most_in_box` needs, for a price of each kind, and the most that delicate rows add."""
-        worth = self.kinds @ price
-        above, positive = (np.zeros((self.grid.directions, BINS + 1), dtype=np.float32) for _ in range(2))
-        for one, part in zip(worth.tolist(), self.above, strict=True):
-            weighted = (one * part).astype(np.float32)
-            above += weighted
-            if one > 0.0:
-                positive += weighted
-        return above, positive, float(np.maximum(self.loose @ price, 0.0).sum())
+    @cached_property
+    def by_grid(self) -> list[tuple[Grid, NDArray[Any]]]:
+        """The same counts in grids of fewer directions, the fewest first: enough for boxes that are wide."""
+        found = [(self.grid, self.above)]
+        while found[0][0].directions >= DIRECTIONS_AT_ONCE * FEWEST_DIRECTIONS:
+            few = Grid(found[0][0].directions // DIRECTIONS_AT_ONCE)
+            apart = found[0][1].reshape(few.directions, DIRECTIONS_AT_ONCE, ROW, -1)
+            found.insert(0, (few, apart.sum(axis=1, dtype=apart.dtype)))
+        return found
 
-    def sums_at(self, place: FloatArray) -> FloatArray:
-        """Return approximately the sums of the rule at a distance from the centre: utility and values."""
-        threshold = self.grid.units @ place
-        bins = np.searchsorted(EDGES, threshold).clip(0, BINS)
-        on = np.array([part[np.arange(self.grid.directions), bins].sum() for part in self.above])
-        sums: FloatArray = self.constant + on @ self.kinds
-        return sums
+    def sums_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""
+        on, unsure = (np.zeros(self.ground.n_codes) for _ in range(2))
+        reach = self.grid.fuzz * float(np.abs(place).max()) + _kernels.MARGIN
+        _kernels.sums_at_place(self.above, self.grid.units, place, reach, SCALES, on, unsure)
+        return self.constant + on @ self.units, unsure @ np.abs(self.units) + np.abs(self.loose).sum(axis=0)
 
-    def unsure_at(self, place: FloatArray) -> FloatArray:
-        """Return how far :meth:`sums_at` can be off."""
-        threshold, fuzz = self.grid.units @ place, self.grid.fuzz * float(np.abs(place).max())
-        low = (np.searchsorted(EDGES, threshold - fuzz - _kernels.MARGIN) - 1).clip(0, BINS)
-        high = np.searchsorted(EDGES, threshold + fuzz + _kernels.MARGIN).clip(0, BINS)
-        each = np.arange(self.grid.directions)
-        mass = np.array([(part[each, low] - part[each, high]).sum() for part in self.above])
-        unsure: FloatArray = mass @ np.abs(self.kinds) + np.abs(self.loose).sum(axis=0)
-        return unsure
-
-    def check(self, raw: RawRows, bins: int) -> None:
-        """Raise :class:`InputError` if the fetched rows are not those that were counted."""
-        check_weight(raw, self.open_rows(bins) + self.delicate)
+    def check(self, found: float, bins: int) -> None:
+        """Raise :class:`InputError` where the rows brought back do not weigh what those counted did."""
+        check_weight(found, self.open_rows(bins) + self.delicate)
 
     def open_rows(self, bins: int) -> float:
         """Return the weight of the rows whose lines cut the square of some bins."""
-        return float(sum((part[:, HALF - bins] - part[:, HALF + bins]).sum() for part in self.above))
+        return float(self.weight_from(HALF - bins).sum() - self.weight_from(HALF + bins).sum())
+
+    def rows_cutting(self, place: FloatArray, axes: FloatArray) -> float:
+        """Return about how many rows have lines that cut the parallelogram of some axes around a place; not fewer."""
+        threshold, reach = self.grid.units @ place, np.abs(self.grid.units @ axes).sum(axis=1)
+        reach = reach + self.grid.fuzz * float(np.abs(place).max() + np.abs(axes).sum())
+        low = (np.searchsorted(EDGES, threshold - reach) - 1).clip(0, BINS)
+        high = np.searchsorted(EDGES, threshold + reach).clip(0, BINS)
+        each = np.arange(self.grid.directions)
+        weight = self.above[each, low].sum(dtype=np.float64) - self.above[each, high].sum(dtype=np.float64)
+        return float(weight) * self.ground.n_rows / max(float(self.weight_from(0).sum()), 1e-300)
 
     def sure(self, bins: int) -> FloatArray:
         """Return the sums of the rows that are decided 1 throughout the square of some bins."""
-        on = np.array([part[:, HALF + bins].sum() for part in self.above])
-        sums: FloatArray = self.constant + on @ self.kinds
+        sums: FloatArray = self.constant + self.weight_from(HALF + bins) @ self.units
         return sums
 
+    def weight_from(self, first: int) -> FloatArray:
+        """Return the weight of each code from some bin on, in all directions."""
+        weight: FloatArray = self.above[:, first].sum(axis=0, dtype=np.float64)
+        return weight
 
-def _from_each_on(weight: FloatArray) -> FloatArray:
-    found = np.zeros((weight.shape[0], weight.shape[1] + 1))
-    np.cumsum(weight[:, ::-1], axis=1, out=found[:, 1:], dtype=np.float64)
-    return np.ascontiguousarray(found[:, ::-1])
 
-
-def problems_inside(tally: Lines, counts: LineCounts, raw: RawRows, bins: int) -> tuple[Problem, Problem]:
-    """Return the problem that is exact inside the square, and the same one with the square's centre as its origin."""
-    ground = tally.ground
+def problem_inside(ground: Ground, raw: RawRows, sure: FloatArray) -> Problem:
+    """Return the problem of some rows, and one more that stands for all others: ``sure`` is what those add up to."""
     margin, contrasts, table = ground.arrays(raw)
-    constant = counts.sure(bins)
+    constant = sure.copy()
     constant[0] -= ground.problem.offset
 
     def decide(z: FloatArray) -> NDArray[np.bool_]:
         return np.append(ground.decide(raw, z), True)
 
     together = np.vstack([table, constant])
-    whole = Problem(
-        margin=np.append(margin, 1.0),
-        contrasts=np.vstack([contrasts, np.zeros(ground.dimension)]),
-        gain=together[:, 0],
-        effects=together[:, 1:],
-        lower=ground.problem.lower,
-        upper=ground.problem.upper,
-        offset=ground.problem.offset,
-        mixing=ground.problem.mixing,
-        decider=decide,
+    return ground.problem_of(
+        np.append(margin, 1.0), np.vstack([contrasts, np.zeros(ground.dimension)]), together, decide
     )
-    scaled = whole.contrasts / tally.scale
-    local = replace(whole, margin=whole.margin - scaled @ tally.centre, contrasts=scaled, decider=None)
-    return whole, local
+
+
+def moved(problem: Problem, origin: FloatArray, axes: FloatArray) -> Problem:
+    """Return a problem in other coordinates: z is ``origin + axes @ y``."""
+    return replace(
+        problem, margin=problem.margin - problem.contrasts @ origin, contrasts=problem.contrasts @ axes, decider=None
+    )
 
 
 def scale_of(contrasts: FloatArray) -> FloatArray:

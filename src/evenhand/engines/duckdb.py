@@ -20,10 +20,9 @@ import numpy as np
 from evenhand.arguments import check_flag, check_path, check_text, shown
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import Counter, DenseCounter, counter_of
+from evenhand.engines.counter import Counter, DenseCounter
 from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
-from evenhand.engines.reading import Counted
 from evenhand.engines.schema import Cells, Columns, Tally
 from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
@@ -270,10 +269,9 @@ class Table:
         texts = inner_columns(columns, self.kinds, SPELLING)
         return self.relation.project(", ".join(f"{text} AS {name}" for name, text in texts.items()))
 
-    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
-        """Return the distinct words of the rows, their sums and counts, and the level."""
+    def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
+        """Count the words of the rows, in one pass."""
         weighted = columns.weight is not None
-        counter = counter_of(tally, weighted, level, max_cells)
         condition = tally.where("duckdb")
         with plain_errors():
             rows = self._inner(columns)
@@ -283,7 +281,6 @@ class Table:
                 _count_all(rows, tally, weighted, counter)
             else:
                 _count_here(rows if condition is None else rows.filter(condition), tally, weighted, counter)
-        return (*counter.cells(), counter.level)
 
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or one more than ``most``."""
@@ -302,7 +299,7 @@ class Table:
                 frame = dict(zip(rows.columns, arrays, strict=True))
                 if not gatherer.add(chosen(choice, frame) if choice.loose else frame):
                     break
-        return gatherer.result(ordered=ordered)
+        return gatherer.result()
 
     @contextmanager
     def _in_order(self, ordered: bool) -> Iterator[None]:

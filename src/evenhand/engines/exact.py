@@ -66,7 +66,7 @@ def _learn(ground: Ground, reader: Reader) -> Rule:
 def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
     """Return a good rule for some rows, in units of its contrasts' typical sizes, and these sizes."""
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
-    raw = reader.rows(Sample(share, ("s0", *ground.linear.names)))
+    raw = reader.sorted_rows(Sample(share, ("s0", *ground.linear.names)))
     if raw is None or len(raw) < 2:
         raise TooManyError
     margin, contrasts, table = ground.arrays(raw, sampled=True)

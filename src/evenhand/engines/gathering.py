@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,16 @@ class RawRows:
         """The number of rows of the data."""
         return int(self.rows.sum())
 
+    def take(self, index: NDArray[Any]) -> RawRows:
+        """Return some of the rows."""
+        frame = {name: column[index] for name, column in self.frame.items()}
+        return RawRows(self.schema, frame, self.rows[index], self.weighted)
+
+    def sorted(self) -> RawRows:
+        """Return the rows in an order that does not depend on the one in which they came."""
+        names = [name for name in self.frame if name != "w"]
+        return self.take(_order(np.column_stack([self.frame[name] for name in names])))
+
     @property
     def weight(self) -> FloatArray:
         """The weights; the numbers of rows if no weights were given."""
@@ -129,9 +139,8 @@ class RawRows:
         return found
 
 
-def check_weight(raw: RawRows, counted: float) -> None:
-    """Raise :class:`InputError` if the weight of fetched rows differs from when they were counted."""
-    found = float(raw.weight.sum())
+def check_weight(found: float, counted: float) -> None:
+    """Raise :class:`InputError` where rows brought back do not weigh what they weighed when they were counted."""
     if abs(found - counted) > 1e-9 * max(counted, 1.0):
         raise InputError(
             f"The rows were not the same in two passes over the table (weight {counted:g}, then {found:g}): cache them,"
@@ -186,16 +195,15 @@ class Gatherer:
         merged[:, len(self.names) :] = np.add.reduceat(table[:, len(self.names) :], first, axis=0)
         self._parts, self._size = [merged], len(merged)
 
-    def result(self, *, ordered: bool) -> RawRows | None:
-        """Return the rows, in their original order or sorted; None if there were too many."""
+    def result(self) -> RawRows | None:
+        """Return the rows, in the order in which they came; None where there were too many."""
         if not self.full and self._size > self.most:
             self._merge()
         if self.full or self._size > self.most:
             return None
         width = len(self.names) + 1 + self.weighted
         table = np.vstack(self._parts) if self._parts else np.empty((0, width))
-        if not ordered:
-            table = table[_order(table[:, : len(self.names)])]
+        self._parts = []
         frame = {name: np.ascontiguousarray(table[:, k]) for k, name in enumerate(self.names)}
         if self.weighted:
             frame["w"] = np.ascontiguousarray(table[:, -1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,8 @@ from evenhand.rules.setting import MARGIN_ROUNDING, Options, Setting
 from evenhand.rules.sql import DIALECTS
 from evenhand.search import Problem, Solution
 from evenhand.search.problem import FEASIBILITY_SLACK, Status, conclude
+
+Decider = Callable[[FloatArray], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -262,20 +265,28 @@ class Ground:
         }
         return dataclasses.replace(rule, learned_from=learned)
 
+    def problem_of(
+        self, margin: FloatArray, contrasts: FloatArray, table: FloatArray, decider: Decider | None = None
+    ) -> Problem:
+        """Return a problem with the bounds, and with other rows; ``table`` has their gains and effects."""
+        own = self.problem
+        return Problem(
+            margin=margin,
+            contrasts=contrasts,
+            gain=table[:, 0],
+            effects=table[:, 1:],
+            lower=own.lower,
+            upper=own.upper,
+            offset=own.offset,
+            mixing=own.mixing,
+            decider=decider,
+        )
+
     def unchanged(self, status: Status, *, upper_bound: float = np.inf, nodes: int = 0) -> Rule:
         """Return the unchanged model; the utility of its own decisions is known."""
         sums = self.at_zero.copy()
         sums[0] -= self.problem.offset
-        whole = Problem(
-            margin=np.ones(1),
-            contrasts=np.zeros((1, self.dimension)),
-            gain=sums[:1],
-            effects=sums[None, 1:],
-            lower=self.problem.lower,
-            upper=self.problem.upper,
-            offset=self.problem.offset,
-            mixing=self.problem.mixing,
-        )
+        whole = self.problem_of(np.ones(1), np.zeros((1, self.dimension)), sums[None])
         zero = np.zeros(self.dimension)
         return self.rule(whole, conclude(whole, 0, zero, upper_bound=upper_bound, status=status, nodes=nodes))
 

@@ -258,10 +258,10 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
     threshold = histogram.best_edge()
     for _ in range(MOST_TURNS):
         runs = histogram.runs(histogram.open_bins(threshold))
-        raw = reader.rows(InBins(tally, runs))
+        raw = reader.sorted_rows(InBins(tally, runs))
         if raw is None:
             break
-        check_weight(raw, histogram.weight_of(runs))
+        check_weight(float(raw.weight.sum()), histogram.weight_of(runs))
         problem = _reduced(histogram, tally, raw, runs)
         solved = ground.options.solver.solve(problem, random_state=ground.options.random_state)[0]
         if isinstance(solved, NoRule):
@@ -296,17 +296,7 @@ def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tupl
         others = margins[len(raw) :] - z[0] * contrast[len(raw) :] > 0.0
         return np.concatenate([ground.decide(raw, z), others])
 
-    return Problem(
-        margin=margins,
-        contrasts=contrast[:, None],
-        gain=together[:, 0],
-        effects=together[:, 1:],
-        lower=ground.problem.lower,
-        upper=ground.problem.upper,
-        offset=ground.problem.offset,
-        mixing=ground.problem.mixing,
-        decider=decide,
-    )
+    return ground.problem_of(margins, contrast[:, None], together, decide)
 
 
 def _infeasible(histogram: _Histogram) -> InfeasibleError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenhand.engines.distances import EDGES, HALF, Grid, InSquare, LineCounts, Lines, problems_inside
+from evenhand.engines.distances import EDGES, HALF, Grid, InSquare, LineCounts, Lines, moved, problem_inside
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.inputs import FloatArray
@@ -28,13 +28,14 @@ def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: Floa
     kept: tuple[Problem, Best] | None = None
     for _ in range(MOST_CUBES):
         tally = Lines(ground, centre, scale, reader.weighted, Grid(1))
-        counts = LineCounts(tally, *reader.count(tally))
+        counts = LineCounts(tally, reader.count_dense(tally))
         bins = _bins(counts, SHARE_OF_THE_ROOM * reader.most)
-        raw = reader.rows(InSquare(tally, bins))
+        raw = reader.sorted_rows(InSquare(tally, bins))
         if raw is None:
             break
-        counts.check(raw, bins)
-        whole, local = problems_inside(tally, counts, raw, bins)
+        counts.check(float(raw.weight.sum()), bins)
+        whole = problem_inside(ground, raw, counts.sure(bins))
+        local = moved(whole, centre / scale, np.diag(1.0 / scale))
         radius = float(EDGES[HALF + bins - 1])
         found = Smoothed().closest(_with_walls(local, radius), random_state=ground.options.random_state)
         place = np.array(found.z)
@@ -52,8 +53,8 @@ def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: Floa
 
 
 def _bins(counts: LineCounts, most: float) -> int:
-    """Return the radius, in bins, of the largest cube with at most this number of open rows."""
-    above = np.array([part.sum(axis=0) for part in counts.above]).sum(axis=0)
+    """Return the radius, in bins, of the largest cube that so many rows are open in."""
+    above = counts.above.sum(axis=(0, 2), dtype=np.float64)
     open_rows = (above[HALF - 1 :: -1] - above[HALF + 1 :]) * (counts.ground.n_rows / max(above[0], 1e-300))
     return int(np.clip(np.searchsorted(open_rows, most), 2, HALF - 1))
 

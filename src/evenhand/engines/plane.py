@@ -4,11 +4,13 @@ A row is a line in the plane of z, which has two parameters: its direction, that
 distance from a centre. So after labels and groups are counted (:mod:`ground`) and a sample has given a centre,
 
 1. one pass counts the rows by direction and distance, finely where the distance is small;
-2. rings of z around the centre, from infinity inwards, are excluded while the counts prove that no rule in them meets
-   the bounds and is better than one that is known: in a box of z the rows of one direction turn at one threshold, up to
-   a *fuzz* that is the width of the direction's bin times the box's distance from the centre;
-3. one pass fetches the rows whose lines cut the remaining square; the others are constant in it, and their sums
-are known from the counts. The branch and bound of :mod:`evenhand.search.certified` solves the square.
+2. rings of z around the centre, from infinity inwards, and boxes inside the square that is left, are excluded while the
+   counts prove that no rule in them meets the bounds and is better than one that is known: in a box of z the rows of
+   one direction turn at one threshold, up to a *fuzz* that is the width of the direction's bin times the box's distance
+   from the centre;
+3. one pass brings back the rows whose lines cut the strip that is left (:mod:`strip`), in pieces where they are too
+   many; the others are constant in it, and their sums are known. The branch and bound of
+   :mod:`evenhand.search.certified` solves the strip.
 
 Contrasts are measured in units of their typical size, and the size of a row's contrasts is the sum of both: then the
 rows that are open in a square are those whose distance is below the square's radius.
@@ -21,53 +23,42 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from evenhand.engines import _kernels
-from evenhand.engines.distances import EDGES, HALF, SCALES, Grid, InSquare, LineCounts, Lines, problems_inside
+from evenhand.engines.distances import EDGES, HALF, SCALES, Grid, LineCounts, Lines
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
+from evenhand.engines.strip import Found, InStrip, pieces, solve_strip, tests_of
 from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 from evenhand.search import Certified, Problem
-from evenhand.search.certified import search_box
 from evenhand.search.problem import FEASIBILITY_SLACK, Status, conclude
-from evenhand.search.sweep import Best, centred
 
 FAR, FARTHEST = 1.0, 1024.0
 RINGS_TO, RING = 2.0**-10, 0.8
 SMALLEST_PART = 1 / 1024
 MOST_BOXES = 20_000
-MOST_CENTRES = 4
+SMALLEST_RING = 1 / 128
+SMALLEST_INSIDE, BOXES_INSIDE = 1 / 64, 2000
+WIDE = 2.0
+MOST_CENTRES, MOST_THRESHOLDS = 4, 3
+MOST_PIECES = 4
+SIZES_TO_TRY = (2.0**-4, 2.0**-6, 2.0**-7, 2.0**-8, 2.0**-9, 2.0**-10, 2.0**-11)
+DEVIATIONS_ALLOWED = 3.0
 
 
 class _Exclusion:
     """Proofs that boxes of z contain nothing that meets the bounds and is better than a threshold."""
 
     def __init__(self, histogram: LineCounts, multipliers: FloatArray, threshold: float) -> None:
-        self.histogram, self.threshold = histogram, threshold
-        problem = histogram.ground.problem
-        lower, upper = problem.lower[0], problem.upper[0]
-        self.tests: list[tuple[NDArray[np.float32], NDArray[np.float32], float]] = []
-        priced = np.concatenate([[1.0], -multipliers])
-        limit = np.where(multipliers > 0.0, upper, np.where(multipliers < 0.0, lower, 0.0))
-        self._add(priced, threshold - float(multipliers @ limit))
-        for c in range(len(lower)):
-            unit = np.eye(1 + len(lower))[1 + c]
-            if lower[c] > -np.inf:
-                self._add(unit, float(lower[c]))
-            if upper[c] < np.inf:
-                self._add(-unit, -float(upper[c]))
+        self.histogram = histogram
+        tests, needed = tests_of(histogram.ground.problem, multipliers, threshold)
+        self.prices = np.ascontiguousarray(tests @ histogram.units.T)
+        loose = np.maximum(tests @ histogram.loose.T, 0.0).sum(axis=1)
+        self.needed = needed - tests @ histogram.constant - loose - FEASIBILITY_SLACK
+        self.most = np.empty(len(tests))
         self.boxes = 0
-
-    def _add(self, price: FloatArray, needed: float) -> None:
-        """Add a test: a rule is of interest only if its sums, at these prices, reach a minimum."""
-        above, positive, loose = self.histogram.prices(price)
-        constant = float(self.histogram.constant @ price) + loose
-        # Single precision is off by no more than this, summed over all directions.
-        slack = FEASIBILITY_SLACK + 2.0**-21 * float(np.abs(above).max(axis=1).sum() + positive[:, 0].sum())
-        self.tests.append((above, positive, needed - constant - slack))
 
     def excluded(self, box: FloatArray) -> bool:
         """Return whether a box (c1, c2, r1, r2, nearest, farthest) contains nothing of interest."""
@@ -75,11 +66,12 @@ class _Exclusion:
         near = box[4] == box[5] == 1.0
         # The margin is for rows that rounding put into the bin beside theirs.
         far = float(np.abs(box[:2]).max() + box[2:4].max()) if near else 1.0
-        fuzz = self.histogram.grid.fuzz * far + _kernels.MARGIN
-        return any(
-            _kernels.most_in_box(above, positive, EDGES, self.histogram.grid.units, box, fuzz, near, SCALES) < needed
-            for above, positive, needed in self.tests
-        )
+        size = max(box[2], box[3])
+        grids = self.histogram.by_grid
+        grid, above = next((one for one in grids if one[0].fuzz * far * WIDE <= size), grids[-1])
+        fuzz = grid.fuzz * far + _kernels.MARGIN
+        _kernels.most_in_box(above, self.prices, EDGES, grid.units, box, fuzz, near, SCALES, self.most)
+        return bool((self.most < self.needed).any())
 
     def radius(self) -> float:
         """Return the radius of a square outside of which everything is excluded; infinite if there is none."""
@@ -89,6 +81,20 @@ class _Exclusion:
         while radius > RINGS_TO and all(self._ring_excluded(part) for part in _ring_parts(radius * RING, radius)):
             radius *= RING
         return radius
+
+    def survivors(self, radius: float) -> FloatArray:
+        """Return boxes (c1, c2, r1, r2) that hold everything of interest in a square: most of it is settled."""
+        stack, left = [np.array([0.0, 0.0, radius, radius, 1.0, 1.0])], []
+        smallest, most = SMALLEST_INSIDE * radius, self.boxes + BOXES_INSIDE
+        while stack:
+            box = stack.pop()
+            if self.excluded(box):
+                continue
+            if max(box[2], box[3]) <= smallest or self.boxes > most:
+                left.append(box[:4])
+            else:
+                stack += _halves(box)
+        return np.array(left).reshape(-1, 4)
 
     def _ring_excluded(self, box: FloatArray) -> bool:
         """Return whether a part of a ring is excluded, if necessary by its parts."""
@@ -106,15 +112,20 @@ class _Exclusion:
                     return False
                 stack += _far_halves(box)
                 continue
-            if size <= SMALLEST_PART * np.abs(box[:2]).max():
+            if size <= SMALLEST_RING * np.abs(box[:2]).max():
                 return False
-            k = 0 if box[2] >= box[3] else 1
-            for side in (-0.5, 0.5):
-                half = box.copy()
-                half[k] += side * box[2 + k]
-                half[2 + k] *= 0.5
-                stack.append(half)
+            stack += _halves(box)
         return True
+
+
+def _halves(box: FloatArray) -> list[FloatArray]:
+    """Return the halves of a box, across its longer side."""
+    k = 0 if box[2] >= box[3] else 1
+    halves = [box.copy(), box.copy()]
+    for half, side in zip(halves, (-0.5, 0.5), strict=True):
+        half[k] += side * box[2 + k]
+        half[2 + k] *= 0.5
+    return halves
 
 
 def _far_parts() -> list[FloatArray]:
@@ -161,24 +172,26 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
     grid = Grid.of(ground.n_rows)
     for _ in range(MOST_CENTRES):
         tally = Lines(ground, centre, scale, reader.weighted, grid)
-        histogram = LineCounts(tally, *reader.count(tally))
+        histogram = LineCounts(tally, reader.count_dense(tally))
         places = _places_to_try(20, 48)
-        sums = np.array([histogram.sums_at(place) for place in places])
+        sums = np.array([histogram.sums_at(place)[0] for place in places])
         multipliers = _multipliers(ground.problem, sums)
-        threshold, best = _best_known(histogram, places, sums)
+        threshold, best = _best_known(histogram, places)
         if not np.isfinite(threshold):
             # No rule is known: search again around the one closest to the bounds.
             excess = [ground.problem.excess(one[1:]) for one in sums]
             centre = centre + places[int(np.argmin(excess))]
             continue
-        for size in (2.0**-4, 2.0**-6, 2.0**-7):
-            nearer = best + size * _places_to_try(10, 24)
-            sums = np.array([histogram.sums_at(place) for place in nearer])
-            better, where = _best_known(histogram, nearer, sums)
+        for size in SIZES_TO_TRY:
+            better, where = _best_known(histogram, best + size * _places_to_try(10, 24))
             if better > threshold:
                 threshold, best = better, where
-        found = _solve(tally, histogram, reader, multipliers, threshold)
-        if found is not None:
+        for _ in range(MOST_THRESHOLDS):
+            found = _solve(tally, histogram, reader, multipliers, threshold)
+            if not isinstance(found, float):
+                break
+            threshold = found
+        if isinstance(found, Rule):
             return found
         if not best.any():
             break
@@ -188,50 +201,43 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
 
 def _solve(
     tally: Lines, histogram: LineCounts, reader: Reader, multipliers: FloatArray, threshold: float
-) -> Rule | None:
-    """Return the best rule, or None if the remaining square is too large, or if the threshold was due to rounding."""
+) -> Rule | float | None:
+    """Return the best rule; its utility where it is below the threshold; None where the square left is too large."""
     ground = tally.ground
     solver = ground.options.solver
     assert isinstance(solver, Certified)
-    radius = _Exclusion(histogram, multipliers, threshold + solver.gap).radius()
+    exclusion = _Exclusion(histogram, multipliers, threshold + solver.gap)
+    radius = exclusion.radius()
     if not radius <= FAR:
         return None
-    # One more bin than the square, so that rows that rounding puts beyond an edge are also fetched.
+    boxes = exclusion.survivors(radius)
+    if not len(boxes) and ground.meets(ground.at_zero) and ground.at_zero[0] >= threshold:
+        bound = float(ground.at_zero[0]) + solver.gap
+        return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=exclusion.boxes)
+    # One bin more than the square: what rounding puts beyond an edge is then still brought back.
     bins = int(np.searchsorted(EDGES, radius)) - HALF + 1
-    if histogram.open_rows(bins) > 4.0 * reader.most * max(1.0, histogram.open_rows(HALF) / ground.n_rows):
+    strips = pieces(boxes, histogram, reader.most) if len(boxes) else []
+    if not 0 < len(strips) <= MOST_PIECES:
         return None
-    raw = reader.rows(InSquare(tally, bins))
-    if raw is None:
-        return None
-    histogram.check(raw, bins)
-    inner = float(EDGES[HALF + bins - 1])
-    whole, local = problems_inside(tally, histogram, raw, bins)
-    best, bound, nodes, stopped = search_box(local, solver, np.full(2, inner), ground.options.random_state)
-    kept = _settled(whole, best, tally, inner)
+    found: Found | None = None
+    for strip in strips:
+        choice = InStrip(tally, bins, strip, np.zeros(ground.n_codes))
+        raw = reader.sorted_rows(choice)
+        if raw is None:
+            return None
+        histogram.check(choice.weight, bins)
+        found = solve_strip(choice, histogram, raw).better(found)
+    assert found is not None
     at_zero = ground.at_zero
-    bound = max(bound, kept.utility[0])
-    if ground.meets(at_zero) and at_zero[0] >= kept.utility[0] - whole.resolution:
-        bound = max(bound, at_zero[0])
-        status: Status = "optimal" if bound <= at_zero[0] + whole.resolution else "gap"
-        return ground.unchanged(status, upper_bound=bound, nodes=nodes)
-    if not kept.utility[0] >= threshold - whole.resolution:
-        return None
-    solution = conclude(whole, 0, kept.z[0], upper_bound=bound, nodes=nodes)
-    return ground.rule(whole, replace(solution, stopped=stopped))
-
-
-def _settled(whole: Problem, claimed: Best, tally: Lines, radius: float) -> Best:
-    """Return a claim as a rule, counted on its own decisions, and inside the square."""
-    best = Best.none(whole)
-    if np.isfinite(claimed.utility[0]):
-        z = (tally.centre + claimed.z[0]) / tally.scale
-        best.offer(whole, z)
-        if claimed.utility[0] > best.utility[0] + whole.resolution:
-            middle = centred(whole, z)
-            if (np.abs(middle * tally.scale - tally.centre) <= radius).all():
-                best.offer(whole, middle, anywhere=True)
-            best.offer(whole, z, anywhere=True)
-    return best
+    resolution = ground.problem.resolution
+    if ground.meets(at_zero) and at_zero[0] >= found.utility - resolution:
+        bound = max(found.bound, at_zero[0])
+        status: Status = "optimal" if bound <= at_zero[0] + resolution else "gap"
+        return ground.unchanged(status, upper_bound=bound, nodes=found.nodes)
+    if not found.utility >= threshold - resolution:
+        return found.utility
+    solution = conclude(found.problem, 0, found.z, upper_bound=found.bound, nodes=found.nodes)
+    return ground.rule(found.problem, replace(solution, stopped=found.stopped))
 
 
 def _places_to_try(circles: int, angles_a_circle: int) -> FloatArray:
@@ -264,17 +270,23 @@ def _multipliers(problem: Problem, sums: FloatArray) -> FloatArray:
     return prices
 
 
-def _best_known(histogram: LineCounts, places: FloatArray, sums: FloatArray) -> tuple[float, FloatArray]:
-    """Return the utility of some rule that certainly meets the bounds, and where it is."""
+def _best_known(histogram: LineCounts, places: FloatArray) -> tuple[float, FloatArray]:
+    """Return the utility that some rule very likely has that meets the bounds, and where it is.
+
+    Rows whose decision is not known decide independently of each other, so their sum is far smaller than their number.
+    A utility that turns out not to be there is noticed when the rows are.
+    """
     problem = histogram.ground.problem
     best, where = -np.inf, places[0]
     if histogram.ground.meets(histogram.ground.at_zero):
         best = float(histogram.ground.at_zero[0])
-    for k in np.argsort(-sums[:, 0]):
-        unsure = histogram.unsure_at(places[k])
-        miss = max(problem.excess(sums[k, 1:] - unsure[1:]), problem.excess(sums[k, 1:] + unsure[1:]))
-        if miss == 0.0 and sums[k, 0] - unsure[0] > best:
-            best, where = float(sums[k, 0] - unsure[0]), places[k]
-        if sums[k, 0] < best:
-            break
+    largest = np.abs(histogram.units).max(axis=0)
+    for place in places:
+        sums, unsure = histogram.sums_at(place)
+        if sums[0] <= best:
+            continue
+        off = np.minimum(unsure, DEVIATIONS_ALLOWED * np.sqrt(unsure * largest))
+        miss = max(problem.excess(sums[1:] - off[1:]), problem.excess(sums[1:] + off[1:]))
+        if miss == 0.0 and sums[0] - off[0] > best:
+            best, where = float(sums[0] - off[0]), place
     return best, where

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from evenhand.engines.counter import Counter, DenseCounter, counter_of
 from evenhand.engines.gathering import Choice, RawRows
 from evenhand.engines.schema import FINEST, Columns, Tally, Words
 from evenhand.inputs import FloatArray
@@ -14,19 +16,34 @@ Counted = tuple[Words, FloatArray, Words, int]
 MOST_COUNTED = 1 << 24
 
 
+class DenseTally(Tally, Protocol):
+    """A tally whose words are places in an array."""
+
+    def empty(self) -> NDArray[Any]:
+        """Return the array, empty."""
+        ...
+
+
 class Readable(Protocol):
     """The two passes of an engine."""
 
-    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
-        """Return the distinct words of the rows, their sums and counts, and the level of quantisation."""
+    def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
+        """Count the words of the rows, in one pass."""
         ...
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
         """Return the selected rows; None if more than ``most`` are different.
 
-        ``ordered`` requests the order of the table; otherwise they are sorted, and equal ones may be merged.
+        ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
         ...
+
+
+def count(source: Readable, columns: Columns, tally: Tally, level: int = FINEST, most: int = MOST_COUNTED) -> Counted:
+    """Return the distinct words of the rows, their sums and counts, and the level they are quantised at."""
+    counter = counter_of(tally, columns.weight is not None, level, most)
+    source.fill(columns, tally, counter)
+    return (*counter.cells(), counter.level)
 
 
 class TooManyError(Exception):
@@ -48,15 +65,27 @@ class Reader:
     def count(self, tally: Tally) -> tuple[Words, FloatArray]:
         """Return the distinct words of the rows, and the weight of each."""
         self.passes += 1
-        words, sums, rows, _ = self.source.count(self.columns, tally, FINEST, MOST_COUNTED)
+        words, sums, rows, _ = count(self.source, self.columns, tally)
         return words, sums[:, 0] if self.weighted else rows.astype(np.float64)
 
-    def rows(self, choice: Choice, most: int | None = None) -> RawRows | None:
-        """Return the selected rows, or None if there are too many."""
+    def count_dense(self, tally: DenseTally) -> NDArray[Any]:
+        """Return the weight of each word, where words are places in an array."""
         self.passes += 1
-        found = self.source.rows(self.columns, choice, self.most if most is None else most, ordered=False)
+        counter = DenseCounter(tally.empty(), self.weighted)
+        self.source.fill(self.columns, tally, counter)
+        return counter.counts
+
+    def rows(self, choice: Choice) -> RawRows | None:
+        """Return the rows of a choice, in any order, or None where they are too many."""
+        self.passes += 1
+        found = self.source.rows(self.columns, choice, self.most, ordered=False)
         self.brought += 0 if found is None else len(found)
         return found
+
+    def sorted_rows(self, choice: Choice) -> RawRows | None:
+        """Return the rows of a choice, in the same order every time."""
+        found = self.rows(choice)
+        return None if found is None else found.sorted()
 
     def described(self) -> dict[str, Any]:
         """Return the passes and fetched rows, as plain data."""

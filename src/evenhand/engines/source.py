@@ -16,7 +16,7 @@ from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_c
 from evenhand.engines.gathering import Choice, Everything, RawRows
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, warn_if_coarse
-from evenhand.engines.reading import MOST_COUNTED, Counted, Reader
+from evenhand.engines.reading import MOST_COUNTED, Reader, count
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
 from evenhand.engines.schema import (
@@ -104,14 +104,14 @@ class Source(Protocol):
         """Return the number of rows; any number above ``most`` if there are more."""
         ...
 
-    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
-        """Return the distinct words of the rows, their sums and counts, and the level of quantisation."""
+    def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
+        """Count the words of the rows, in one pass."""
         ...
 
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
         """Return the selected rows; None if more than ``most`` are different.
 
-        ``ordered`` requests the order of the table; otherwise they are sorted, and equal ones may be merged.
+        ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
         ...
 
@@ -205,8 +205,8 @@ def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, m
 
 
 def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cells: int) -> Aggregate:
-    """Return the counts of a tally of cells, after checking them."""
-    words, sums, rows, reached = source.count(columns, cells, level, max_cells)
+    """Return what a tally of cells counts, after checking it."""
+    words, sums, rows, reached = count(source, columns, cells, level, max_cells)
     _check_words(source, columns, cells, words, rows)
     weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
     if rows.size and not weight.sum() > 0.0:
@@ -249,6 +249,7 @@ def learn_source(
     """Return the best rule that meets its bounds on the rows: read in, fetched in part, or counted in cells."""
     tolerance = check_tolerance(tolerance)
     rest: dict[str, Any] = dict(options)
+    _check_options(rest)
     level, max_cells = rest.pop("level", FINEST), rest.pop("max_cells", MAX_CELLS)
     check_level(level, max_cells)
     in_memory = check_whole(rest.pop("max_in_memory", MAX_IN_MEMORY), "max_in_memory", at_least=0)
@@ -267,6 +268,14 @@ def learn_source(
         if found is not None:
             return found
     return _learn_in_cells(source, columns, wanted, tolerance, {"level": level, "max_cells": max_cells})
+
+
+def _check_options(given: Iterable[str]) -> None:
+    """Raise :class:`InputError` where an option is none of learning's."""
+    known = {*Learning.__annotations__, *(field.name for field in dataclasses.fields(Options))}
+    for name in given:
+        if name not in known:
+            raise InputError(f"An engine's learn_rule has no option {name!r}. {tables.nearest(name, sorted(known))}")
 
 
 def _learn_in_memory(source: Source, columns: Columns, options: Options, tolerance: float, most: int) -> Rule:
@@ -295,7 +304,7 @@ def _learn_in_cells(source: Source, columns: Columns, options: Options, toleranc
         return dataclasses.replace(rule, learned_from={**rule.learned_from, "columns": columns.remember()})
 
     def recount(decisions: Decisions) -> Recount:
-        words, sums, rows, _ = source.count(columns, decisions, FINEST, MOST_COUNTED)
+        words, sums, rows, _ = count(source, columns, decisions)
         return decisions.recount(words, sums, rows)
 
     return learn_with_recount(found, columns, recount, options, tolerance)

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from evenhand.engines import source as shared
 from evenhand.engines.aggregate import Aggregate
-from evenhand.engines.counter import COARSEST, Counter, DenseCounter, counter_of
-from evenhand.engines.gathering import Choice, Gatherer, RawRows
+from evenhand.engines.counter import COARSEST, Counter, DenseCounter
+from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
-from evenhand.engines.reading import Counted
 from evenhand.engines.schema import Cells, Columns, Tally, Words
 from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.spark_frame import (
@@ -126,8 +125,8 @@ class Table:
         texts = inner_columns(columns, self.kinds, SPELLING)
         return self.frame.selectExpr(*(f"{text} AS {name}" for name, text in texts.items()))
 
-    def count(self, columns: Columns, tally: Tally, level: int, max_cells: int) -> Counted:
-        """Return the distinct words of the rows, their sums and counts, and the level."""
+    def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
+        """Count the words of the rows, in one pass."""
         weighted = columns.weight is not None
         payload = [f"w * {name}" if weighted else name for name in tally.payload]
         sums = (["w"] if weighted else []) + payload
@@ -138,12 +137,10 @@ class Table:
             inner = self._inner(columns)
             condition = tally.where("spark")
             words = (inner if condition is None else inner.filter(condition)).selectExpr(*texts)
-            counter = counter_of(tally, weighted, level, max_cells)
             if isinstance(tally, Cells) and isinstance(counter, Counter) and not isinstance(tally, Atoms):
                 _count_cells(words, inner.limit(PEEK_ROWS).selectExpr(*texts), tally, counter)
             else:
-                _add(counter, _grouped(words, tally, len(sums), level).toArrow())
-        return (*counter.cells(), counter.level)
+                _add(counter, _grouped(words, tally, len(sums), counter.level).toArrow())
 
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or one more than ``most``."""
@@ -165,8 +162,10 @@ class Table:
                 rows = rows.groupBy(*gatherer.names).agg(*wanted).limit(most + 1)
             table = rows.toArrow()
         frame = {name: table.column(name).to_numpy().astype(np.float64) for name in table.column_names}
+        if not ordered:
+            frame = dict(chosen(choice, frame))
         gatherer.add(frame, None if ordered else frame.pop("n"))
-        return gatherer.result(ordered=ordered)
+        return gatherer.result()
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""
