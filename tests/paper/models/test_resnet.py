@@ -162,7 +162,7 @@ def test_absent_and_corrupt_images_are_named(faces, tmp_path):
     with pytest.raises(InputError, match=r"2 images of one batch cannot be decoded: .*half\.png.*text\.jpg"):
         model.fit([*paths[:4], half, text], [0, 1, 0, 1, 0, 1])
     assert [name for name, _ in find_unreadable([*paths[:4], half, text])] == [str(half), str(text)]
-    with pytest.raises(InputError, match=r"1 of 3 images are not there: .*gone\.png"):
+    with pytest.raises(InputError, match=r"1 of 3 images do not exist: .*gone\.png"):
         model.fit([*paths[:2], tmp_path / "gone.png"], [0, 1, 1])
     fitted = model.fit(paths[:4], labels[:4])
     with pytest.raises(InputError, match=r"half\.png"):
