@@ -179,7 +179,8 @@ def without_control_characters(value: Any) -> Any:
     if isinstance(value, str):
         return _UNWANTED.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, Mapping):
-        return {without_control_characters(key): without_control_characters(item) for key, item in value.items()}
+        named = {str(key) if isinstance(key, tuple) else key: item for key, item in value.items()}
+        return {without_control_characters(key): without_control_characters(item) for key, item in named.items()}
     return [without_control_characters(item) for item in value] if isinstance(value, list | tuple) else value
 
 
