@@ -26,12 +26,6 @@ def measure(test: Rows, criterion: str, decided: Decisions) -> Point:
 
 F1 = Comparison(
     file="f1.csv",
-    runs={
-        ("adult", "logistic regression"): 10,
-        ("compas", "logistic regression"): 20,
-        ("compas", "boosted trees"): 20,
-        ("census", "boosted trees"): 3,
-    },
     methods={
         OXONFAIR_OURS: partial(fit_evenhand, objective="f1"),
         OXONFAIR: partial(oxonfair_frontier, objective=group_metrics.f1),

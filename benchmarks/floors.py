@@ -42,12 +42,6 @@ def measure(test: Rows, criterion: str, decided: Decisions) -> Point:
 
 FLOORS = Comparison(
     file="floors.csv",
-    runs={
-        ("adult", "logistic regression"): 10,
-        ("compas", "logistic regression"): 20,
-        ("compas", "boosted trees"): 20,
-        ("census", "boosted trees"): 3,
-    },
     methods={
         OXONFAIR_OURS: fit_evenhand,
         OXONFAIR: partial(oxonfair_frontier, constraints={"precision": group_metrics.precision.min}),

@@ -11,13 +11,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
 
-from evenhand import FairClassifier, metrics
+from evenhand import metrics
 from evenhand.auditing.audit import Audit, audit
 from evenhand.errors import InputError
-from evenhand.paper.datasets.zafar import make_zafar
-from evenhand.report.render import without_control_characters
 from evenhand.rules.criteria import (
     DemographicParity,
     EqualizedOdds,
@@ -499,17 +496,3 @@ def test_a_column_of_many_values_is_refused_before_any_two_are_compared():
     with pytest.raises(InputError, match="1,500 different values in 1,500 rows: it looks like a number"):
         audit([0, 1] * 750, [0, 1] * 750, np.linspace(0.0, 1.0, 1500))
     assert len(audit([0, 1] * 100, [0, 1] * 100, np.arange(200) // 4).attributes[0].groups) == 50
-
-
-@pytest.mark.parametrize("rows", [59, 120])
-def test_a_report_refuses_labels_of_another_number_than_its_rows(rows, tmp_path):
-    data = make_zafar(60, random_state=0)
-    fair = FairClassifier(LogisticRegression(), tolerance=0.5, cv=2, random_state=0)
-    fair.fit(data.X, data.y, sensitive_features=data.group)
-    y = np.resize(data.y, rows)
-    with pytest.raises(InputError, match=f"y has {rows} rows, but 60 were decided"):
-        fair.report(data.X, y, sensitive_features=data.group, path=tmp_path / "report.html")
-
-
-def test_a_page_takes_names_that_are_tuples():
-    assert without_control_characters({("a", "b"): ("c\x07",)}) == {"('a', 'b')": ["c\N{REPLACEMENT CHARACTER}"]}
