@@ -340,10 +340,13 @@ def _reorder(
     return wanted, position[codes]
 
 
-def read_labels(y: Any, pos_label: Hashable = 1) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
-    """Return a mask of the positive labels, and the pair (negative label, positive label)."""
+def read_labels(y: Any, pos_label: Hashable, n_rows: int) -> tuple[NDArray[np.bool_], tuple[Hashable, Hashable]]:
+    """Return a mask of the positive labels, one for each row of p_y, and the pair (negative label, positive label)."""
     check_label(pos_label)
-    return labels_of(*factorize(y, "y"), pos_label)
+    positive, classes = labels_of(*factorize(y, "y"), pos_label)
+    if len(positive) != n_rows:
+        raise InputError(f"y has {len(positive)} rows, but p_y has {n_rows}.")
+    return positive, classes
 
 
 def labels_of(

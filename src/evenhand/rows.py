@@ -315,10 +315,7 @@ def _read_labels(
             raise InputError("y is None, but labels are counted: pass them, or set evidence='model'.")
         check_label(pos_label)
         return None, (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
-    positive, classes = read_labels(y, pos_label)
-    if len(positive) != n:
-        raise InputError(f"y has {len(positive)} rows, but p_y has {n}.")
-    return positive, classes
+    return read_labels(y, pos_label, n)
 
 
 def _members(

@@ -6,10 +6,14 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
+from evenhand import FairClassifier
 from evenhand.errors import InputError
+from evenhand.paper.datasets.zafar import make_zafar
 from evenhand.report import render_html, summarize, write_report
 from evenhand.report.charts import short_term
+from evenhand.report.render import without_control_characters
 from evenhand.rules.frontier import Frontier, FrontierPoint
 from evenhand.rules.learn import learn_rule
 
@@ -119,3 +123,17 @@ def test_a_report_is_written_whole(summary, tmp_path):
 
 def test_short_terms_keep_names_with_brackets():
     assert short_term("rate(sex=F (new), Y=1) - rate(sex=M, Y=1)") == "sex=F (new), Y=1 − sex=M, Y=1"
+
+
+@pytest.mark.parametrize("rows", [59, 120])
+def test_a_report_refuses_labels_of_another_number_than_its_rows(rows, tmp_path):
+    data = make_zafar(60, random_state=0)
+    fair = FairClassifier(LogisticRegression(), tolerance=0.5, cv=2, random_state=0)
+    fair.fit(data.X, data.y, sensitive_features=data.group)
+    y = np.resize(data.y, rows)
+    with pytest.raises(InputError, match=f"y has {rows} rows, but p_y has 60"):
+        fair.report(data.X, y, sensitive_features=data.group, path=tmp_path / "report.html")
+
+
+def test_a_page_takes_names_that_are_tuples():
+    assert without_control_characters({("a", "b"): ("c\x07",)}) == {"('a', 'b')": ["c\N{REPLACEMENT CHARACTER}"]}

@@ -255,8 +255,6 @@ def audit_rows(
         wanted = tuple(part for part in wanted if not part.needs_joint)
     for part in wanted:
         rows = rows.for_criterion(part, judging=True)
-    if rows.positive is not None and len(rows.positive) != len(decided):
-        raise InputError(f"y has {len(rows.positive)} rows, but {len(decided)} were decided: pass the labels of these.")
     shown = display_names(rows.attributes)
     count = functools.partial(_Cells.count, positive=rows.positive, decided=decided, weights=rows.sample_weight)
     cells = {name: count(attribute) for name, attribute in rows.attributes.items()}

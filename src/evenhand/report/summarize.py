@@ -185,8 +185,10 @@ def summarize(
     check_same_index(dict(zip(names, (y, sensitive_features, p_y, p_group, sample_weight), strict=True)))
     if points and y is None:
         raise InputError("A report about rules compares decisions with labels: pass y.")
-    positive, classes, decided = _read_decisions(y, p_y, threshold, pos_label, scored=bool(points))
     values = as_column(p_y, "p_y")
+    unlabelled = None, (None, pos_label)
+    positive, classes = unlabelled if y is None else read_labels(y, pos_label, len(values))
+    decided = None if points else read_decided(y, p_y, threshold, pos_label)[1]
     is_score = bool(points) or (values.dtype.kind == "f" and not np.isin(values, (0.0, 1.0)).all())
     attributes = read_sensitive(sensitive_features, len(values), missing=missing)
     inside = () if criterion is None else resolve(criterion).strata
@@ -280,17 +282,6 @@ def summarize_rows(
         "unknown_rows": {attribute.name: attribute.unknown_rows for attribute in base.attributes},
         "provenance": {**(provenance or {}), "versions": versions("numpy", "scipy")},
     }
-
-
-def _read_decisions(
-    y: Any, p_y: Any, threshold: float, pos_label: Hashable, *, scored: bool
-) -> tuple[NDArray[np.bool_] | None, tuple[Hashable, Hashable], NDArray[np.bool_] | None]:
-    """Return whether each label is positive, the labels, and the decisions if there are no rules."""
-    classes: tuple[Hashable, Hashable] = (None, pos_label)
-    positive = None
-    if y is not None:
-        positive, classes = read_labels(y, pos_label)
-    return positive, classes, None if scored else read_decided(y, p_y, threshold, pos_label)[1]
 
 
 def _with_strata(rows: Rows, rule: Rule | Mixture | None) -> Rows:
