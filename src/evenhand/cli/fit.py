@@ -175,7 +175,8 @@ def _learn(
     from evenhand.rules.determinism import with_determinism
     from evenhand.rules.frontier import rule_and_frontier
     from evenhand.rules.ladder import best_rule
-    from evenhand.rules.mixture import Mixture, best_mixture, check_lots
+    from evenhand.rules.mixing import best_mixture, check_lots
+    from evenhand.rules.mixture import Mixture
     from evenhand.rules.system import write_out
 
     rows, used = read_scores(file, columns, options.criterion)

@@ -46,7 +46,8 @@ from evenhand.rules.events import display_names
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule
-from evenhand.rules.mixture import Mixture, best_mixture, check_lots
+from evenhand.rules.mixing import best_mixture, check_lots
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.reserving import reserve_enough
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import check_safety

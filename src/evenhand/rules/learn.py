@@ -15,7 +15,8 @@ from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import best_rule
-from evenhand.rules.mixture import Mixture, best_mixture, check_lots
+from evenhand.rules.mixing import best_mixture, check_lots
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
