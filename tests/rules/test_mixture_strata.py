@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 import evenhand as eh
 from evenhand.rows import read_rows
 from evenhand.rules.determinism import with_determinism
-from evenhand.rules.mixing import StratifiedFamily, family_of
+from evenhand.rules.families import StratifiedFamily, family_of
 from evenhand.rules.setting import Options, Setting
 from oracles import cells_by_linear_program
 

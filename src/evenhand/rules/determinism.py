@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from evenhand.rows import Rows
-from evenhand.rules.mixing import rules_of
+from evenhand.rules.families import rules_of
 from evenhand.rules.rule import Rule
 from evenhand.rules.rule_strata import strata_of
 from evenhand.rules.setting import Options, Setting

@@ -73,6 +73,8 @@ class Mixed:
         No mixture and no rule in this family that meets the bounds has a utility above this.
     columns : int
         The number of rules that were listed.
+    multipliers : array of shape (constraints,)
+        Those of the bound.
     """
 
     parts: tuple[Part, ...]
@@ -80,6 +82,7 @@ class Mixed:
     values: FloatArray
     upper_bound: float
     columns: int
+    multipliers: FloatArray
 
     @property
     def z(self) -> FloatArray:
@@ -179,7 +182,7 @@ def _mix_linear(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
     missing, proven, _ = _generate(program, bounds_only=True)
     if missing is not None:
         return NoRule(proven=proven, nodes=program.columns, upper_bound=-np.inf if proven else np.inf)
-    _, _, (weights, bound) = _generate(program, bounds_only=False)
+    _, _, (weights, bound, multipliers) = _generate(program, bounds_only=False)
     utility, values, found = problem.offset, np.zeros(problem.effects.shape[1]), []
     for listed, own in zip(program.parts, weights, strict=True):
         used = np.flatnonzero(own > LEAST_WEIGHT)
@@ -189,7 +192,7 @@ def _mix_linear(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
         found.append(Part(np.array(listed.z)[used], shares))
     if bound <= utility + problem.resolution:
         bound = utility
-    return Mixed(tuple(found), utility, values, bound, program.columns)
+    return Mixed(tuple(found), utility, values, bound, program.columns, multipliers)
 
 
 def _mix_quotient(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
@@ -216,6 +219,30 @@ def _mix_quotient(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
     return replace(best, utility=value, upper_bound=bound)
 
 
+def bound_by(problem: Problem, multipliers: FloatArray, value: float, parts: Sequence[Problem] | None = None) -> float:
+    """Return the bound on every mixture's utility that some multipliers prove, also those for other bounds.
+
+    Parameters
+    ----------
+    problem, parts
+        As in :func:`mix`.
+    multipliers : array of shape (constraints,)
+        One for each constraint: not above 0 without a finite upper bound, and not below 0 without a lower one.
+    value : float
+        If the utility is a quotient, one that some mixture has.
+    """
+    inside = (problem,) if parts is None else parts
+    linear = problem
+    if problem.divisor is not None:
+        linear = ratio.at_value(problem, value)
+        inside = [ratio.at_value(replace(part, divisor=problem.divisor), value) for part in inside]
+    bound = linear.offset + _at_bounds(multipliers, problem.lower[0], problem.upper[0])
+    for part in inside:
+        priced = _price(replace(part, offset=0.0, divisor=None), multipliers, bounds_only=False)
+        bound += np.inf if priced is None else priced.upper_bound
+    return float(bound) if problem.divisor is None else ratio.bound_at(problem, value, float(bound))
+
+
 def _selected(part: Problem, mixed: Part) -> float:
     """Return the mean weight of the rows that a part's mixture decides positively."""
     assert part.weight is not None
@@ -231,17 +258,20 @@ def _first_rules(problem: Problem) -> list[FloatArray]:
     return [np.zeros(k), *(sign * far * unit for unit in np.eye(k) for sign in (1.0, -1.0))]
 
 
-def _generate(program: _Program, *, bounds_only: bool) -> tuple[float | None, bool, tuple[list[FloatArray], float]]:
+def _generate(
+    program: _Program, *, bounds_only: bool
+) -> tuple[float | None, bool, tuple[list[FloatArray], float, FloatArray]]:
     """Add rules until there is no improvement.
 
     Returns the violation of the bounds, or None; whether that is proven; the weights of each part; and the bound on
-    the utility.
+    the utility with its multipliers.
     """
     bound, problem = np.inf, program.problem
+    proof = np.zeros(problem.effects.shape[1])
     while True:
         weights, multipliers, levels, missed = _solve(program, bounds_only=bounds_only)
         if bounds_only and missed <= LEAST_WEIGHT:
-            return None, True, (weights, bound)
+            return None, True, (weights, bound, proof)
         priced = [part.price(multipliers, bounds_only=bounds_only) for part in program.parts]
         best = float(_at_bounds(multipliers, problem.lower[0], problem.upper[0]))
         best += 0.0 if bounds_only else problem.offset
@@ -254,11 +284,12 @@ def _generate(program: _Program, *, bounds_only: bool) -> tuple[float | None, bo
             # The possible improvement of the best rule over the program's own value.
             helps = found.utility - level > 1e-10 * max(1.0, abs(level))
             more = (part.add(np.array(found.z)) and helps and len(part.z) < MOST_COLUMNS) or more
-        bound = min(bound, best)
+        if best < bound:
+            bound, proof = best, multipliers
         if not more:
             # Without utility, the bound is on minus the violation: below zero, no mixture meets the bounds.
             proven = bounds_only and bound < -LEAST_WEIGHT
-            return (missed if bounds_only else None), proven, (weights, bound)
+            return (missed if bounds_only else None), proven, (weights, bound, proof)
 
 
 def _at_bounds(multipliers: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
