@@ -497,7 +497,6 @@ def test_what_takes_no_strata_says_so_and_what_to_do():
     learn = {**rows, "criterion": INSIDE, "strata": job}
     for options, text in (
         ({"confidence": 0.9, "criterion": INSIDE & eh.SelectionBudget(upper=0.5)}, "concerns one stratum"),
-        ({"randomize": True, "confidence": 0.9}, "leave search and confidence"),
         ({"priors": [0.5, 0.5]}, "leave them out"),
     ):
         with pytest.raises(eh.InputError, match=text):

@@ -418,10 +418,16 @@ def _criterion(summary: Mapping[str, Any]) -> str:
     promise = summary["promise"]
     if promise is not None:
         parts.append(
-            f"With confidence {promise['confidence']:g} every constraint holds in the population. This was certified"
+            f"With confidence {promise['confidence']:g} {_promised(promise)} in the population. This was certified"
             f" on {promise['certifying_rows']:,} rows that no model and no search had used."
         )
     return " ".join(parts)
+
+
+def _promised(promise: Mapping[str, Any]) -> str:
+    """Return what a confidence promises: every constraint, or a ceiling that was stated for a rule."""
+    ceiling = promise.get("certified_ceiling")
+    return "every constraint holds" if ceiling is None else f"no group's rate is above {ceiling:.4f}"
 
 
 def _before_and_after(summary: Mapping[str, Any]) -> str:

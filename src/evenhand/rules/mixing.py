@@ -28,12 +28,10 @@ from evenhand.rules.setting import Options, Setting, pairs
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Solution
 
 
-def check_lots(search: Any, confidence: Any, criterion: Criterion) -> None:
+def check_lots(search: Any, criterion: Criterion) -> None:
     """Raise if an option cannot be combined with ``randomize=True``."""
-    if confidence is not None or search != "certified":
-        raise InputError(
-            "randomize=True has its own search for the best mixture: leave search and confidence at their defaults."
-        )
+    if search != "certified":
+        raise InputError("randomize=True has its own search for the best mixture: leave search at its default.")
     check_one_column(criterion.strata)
 
 
