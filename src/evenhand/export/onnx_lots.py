@@ -44,13 +44,21 @@ def add_mixture(
         expected = _chance(graph, mixture, score, columns, joint)
     else:
         expected = choose(lambda stratum: _chance(graph, mixture.for_stratum(stratum), score, columns, joint))
-    if key is None:
-        flat = graph.constant(np.array([-1], dtype=np.int64))
-        cells = [graph.add("Reshape", c, flat) for name in mixture.attributes for c in columns[name]]
-        number = _of_scores(graph, [score, *cells])
+    if key is not None:
+        lot = _drawn(graph, _of_key(graph, key))
+    elif choose is None:
+        lot = _lot_of_scores(graph, mixture, score, columns)
     else:
-        number = _of_key(graph, key)
-    lot = _drawn(graph, number)
+        # Strata that use the same attributes have the same lot.
+        known: dict[tuple[AttributeKey, ...], str] = {}
+
+        def lot_of(stratum: Any) -> str:
+            own = mixture.for_stratum(stratum)
+            if own.attributes not in known:
+                known[own.attributes] = _lot_of_scores(graph, own, score, columns)
+            return known[own.attributes]
+
+        lot = choose(lot_of)
     label, kind = add_label(graph, graph.add("Less", lot, expected), labels)
     graph.output("label", label, kind, ["rows"])
     graph.output("expected_decision", expected, kinds.DOUBLE, ["rows"])
@@ -75,6 +83,13 @@ def _chance(
     assert every is not None
     chance: str = graph.add("Where", every, graph.constant(1.0), expected)
     return chance
+
+
+def _lot_of_scores(graph: Graph, mixture: Mixture, score: str, columns: Mapping[AttributeKey, Sequence[str]]) -> str:
+    """Return the edge of the lots that depend on the scores."""
+    flat = graph.constant(np.array([-1], dtype=np.int64))
+    cells = [graph.add("Reshape", c, flat) for name in mixture.attributes for c in columns[name]]
+    return _drawn(graph, _of_scores(graph, [score, *cells]))
 
 
 def _whole(graph: Graph, value: int) -> str:
