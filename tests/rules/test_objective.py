@@ -190,7 +190,6 @@ def test_a_classifier_takes_the_objective():
         ({"objective": "f1000"}, "at most 100"),
         ({"objective": "f1", "costs": (1, 5)}, "costs cannot be combined with an objective"),
         ({"objective": "f1", "search": "dual"}, "search='dual'"),
-        ({"objective": "f1", "randomize": True}, "randomize=True"),
     ],
 )
 def test_mistakes_are_named(options, message):
