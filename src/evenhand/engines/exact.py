@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,10 +17,13 @@ from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
 from evenhand.engines.plane import learn_in_the_plane
 from evenhand.engines.reading import Reader, TooManyError
-from evenhand.errors import InfeasibleError
+from evenhand.engines.schema import Columns
+from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import with_group_probabilities
+from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
+from evenhand.rules.mixture import Mixture, best_mixture, check_lots
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
 from evenhand.search import Certified, NoRule, Search, Smoothed
@@ -27,11 +31,44 @@ from evenhand.search import Certified, NoRule, Search, Smoothed
 ROWS_OF_A_SAMPLE = 200_000
 
 
-def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
+@dataclass(frozen=True)
+class Promise:
+    """What :func:`evenhand.learn_rule` offers besides the best rule; both need the rows in memory.
+
+    ``randomize`` asks for a mixture of rules, and ``confidence`` for a rule that is certified on a part of the rows.
+    """
+
+    randomize: bool = False
+    confidence: float | None = None
+
+    def check(self, options: Options, columns: Columns) -> None:
+        """Raise if an option cannot be combined with it."""
+        if self.randomize:
+            check_lots(options.search, self.confidence, options.criterion)
+        if self.confidence is not None:
+            if columns.y is None or not columns.sensitive:
+                raise InputError("confidence tests rules on counted rows: name the columns y and sensitive_features.")
+            check_unweighted(columns.weight)
+
+    def check_absent(self) -> None:
+        """Raise if it is asked for where the rows do not fit in memory."""
+        asked = "randomize=True" if self.randomize else f"confidence={self.confidence}"
+        if self.randomize or self.confidence is not None:
+            raise InputError(
+                f"{asked} needs the rows in memory, and this table has more than max_in_memory allows: set a larger"
+                " max_in_memory (rows times used columns), or learn from a random sample of the rows."
+            )
+
+
+def learn_in_memory(raw: RawRows, options: Options, tolerance: float, promise: Promise) -> Rule | Mixture:
     """Return the result of :func:`evenhand.learn_rule` for rows that were read into memory."""
     rows = rows_of(raw, options)
     rows = dataclasses.replace(rows, copies=None, sample_weight=rows.sample_weight if raw.weighted else None)
     rows = with_group_probabilities(rows, raw.p_group, options.criterion)
+    if promise.randomize:
+        return best_mixture(rows, options, tolerance)
+    if promise.confidence is not None:
+        return learn_with_confidence(rows, options, tolerance=tolerance, confidence=promise.confidence)
     return best_rule(rows, options, tolerance)
 
 

@@ -393,6 +393,7 @@ def rows_of(cells: CountedCells | RawRows, options: Options) -> Rows:
         p_y=cells.p_y,
         sample_weight=cells.weight,
         copies=cells.rows,
+        strata={name: Attribute(name, members, cells.strata[name]) for name, members in schema.strata},
     ).crossing(options.criterion.intersections)
     needed = needed_attributes(options.criterion, rows.groups)
     p_group = scores.read_group_probabilities(cells.p_group, needed, len(rows), known=rows.groups) if needed else {}

@@ -31,7 +31,8 @@ from evenhand.engines.spark_frame import (
 )
 from evenhand.engines.sql import inner_columns
 from evenhand.errors import require
-from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 
 __all__ = ["FairTransformer", "Table", "aggregate", "apply", "learn_rule", "plain_errors"]  # noqa: F822 (see __getattr__)
@@ -52,7 +53,7 @@ def learn_rule(
     sample_weight: str | None = None,
     pos_label: Any = 1,
     **options: Unpack[Learning],
-) -> Rule:
+) -> Rule | Mixture:
     """Learn the most accurate rule that meets a criterion, from a Spark DataFrame.
 
     Parameters
@@ -75,7 +76,7 @@ def learn_rule(
         p_group=p_group,
         sample_weight=sample_weight,
         pos_label=pos_label,
-        crossed=resolve(criterion).intersections,
+        criterion=criterion,
     )
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 
