@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import evenhand as eh
+from engine_rows import arrays_of, in_memory, learn_by, with_jobs
 from evenhand.cli import main
 from evenhand.engines import arrow
 from evenhand.engines import duckdb as duck
 from evenhand.engines import spark as sparks
 from evenhand.errors import EvenhandWarning, InputError
-from scored_rows import JOINT, NAMES, draw
+from scored_rows import JOINT, NAMES
 
-JOBS = ("clerk", "it's", "nurse")
 INSIDE = eh.DemographicParity(within="job")
 CASES = {
     "f1": {"criterion": "dp", "objective": "f1"},
@@ -31,33 +31,6 @@ CASES = {
     "strata with safety": {"criterion": INSIDE, "tolerance": 0.1, "safety": 1.0},
     "strata by number": {"criterion": eh.EqualOpportunity(within="floor"), "tolerance": 0.05},
 }
-
-
-def with_jobs(n, seed=0):
-    """Return rows with a column of strata as text, and one as numbers."""
-    table = draw(n, seed)
-    job = (np.arange(n) * 7) % 3
-    table = table.append_column("job", pa.array(np.array(JOBS)[job]))
-    return table.append_column("floor", pa.array(job + 1))
-
-
-def arrays_of(table):
-    arrays = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
-    return arrays, np.column_stack([arrays[name] for name in JOINT.values()]).reshape(-1, 2, 2)
-
-
-def in_memory(table, *, sample_weight=None, **options):
-    arrays, joint = arrays_of(table)
-    weight = None if sample_weight is None else arrays[sample_weight]
-    strata = {name: arrays[name] for name in eh.rules.criteria.resolve(options["criterion"]).strata} or None
-    given = arrays["y"], {"sex": arrays["sex"]}, arrays["p"], joint
-    return eh.learn_rule(*given, sample_weight=weight, strata=strata, **options)
-
-
-def learn_by(name, table, **options):
-    if name == "arrow":
-        return arrow.learn_rule(table, **options)
-    return duck.learn_rule(duckdb.connect().from_arrow(table), **options)
 
 
 def plain(rule):

@@ -135,7 +135,7 @@ def test_a_bound_on_the_linear_utility_is_one_on_the_quotient(seed):
     quotients = np.array([problem.evaluate(d)[0] for d in some])
     np.testing.assert_allclose(quotients, [fbeta_score(y, d, beta=beta, sample_weight=weight) for d in some])
     for value in (0.0, 0.3, float(quotients.max()) - 0.05, float(quotients.max())):
-        linear = max(ratio._at(problem, value).evaluate(d)[0] for d in some)
+        linear = max(ratio.at_value(problem, value).evaluate(d)[0] for d in some)
         assert ratio._bound(problem, value, linear) >= quotients.max() - 1e-12
     assert ratio._bound(problem, float(quotients.max()), 0.0) == quotients.max()
 

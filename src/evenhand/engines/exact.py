@@ -10,12 +10,13 @@ import numpy as np
 
 from evenhand.engines.cells import CountedCells
 from evenhand.engines.distances import scale_of
-from evenhand.engines.gathering import RawRows, Sample
+from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
 from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
 from evenhand.engines.plane import learn_in_the_plane
+from evenhand.engines.quotient import learn_quotient
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.engines.schema import Columns
 from evenhand.errors import InfeasibleError, InputError
@@ -24,6 +25,7 @@ from evenhand.rows import with_group_probabilities
 from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
 from evenhand.rules.mixture import Mixture, best_mixture, check_lots
+from evenhand.rules.objective import BALANCED
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
 from evenhand.search import Certified, NoRule, Search, Smoothed
@@ -77,10 +79,33 @@ def can_be_exact(options: Options) -> bool:
     return options.evidence == "labels" and isinstance(options.solver, Certified)
 
 
+def check_larger(options: Options, again: bool) -> None:
+    """Raise if the rows have to be in memory for what is asked; ``again`` tells if they can be read repeatedly."""
+    target, asked = options.target, f"objective={options.objective!r}"
+    if target.name == BALANCED and not (again and options.evidence == "labels"):
+        needs = "evidence='labels' and"
+    elif target.is_ratio or options.criterion.has_levels:
+        if again and can_be_exact(options):
+            return
+        asked = asked if target.is_ratio else "A criterion whose level is searched for"
+        needs = "evidence='labels', search='certified' and"
+    else:
+        return
+    raise InputError(
+        f"{asked} needs {needs} data that can be read more than once, where the rows do not fit in memory: set these,"
+        " or a larger max_in_memory (rows times used columns)."
+    )
+
+
 def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tolerance: float) -> Rule | None:
     """Return the best rule for all rows, or None if too many of them would have to be fetched."""
 
     def learn(ground: Ground) -> Rule:
+        if ground.problem.divisor is not None:
+            return learn_quotient(ground, plain, _sample(ground, reader))
+        return plain(ground)
+
+    def plain(ground: Ground) -> Rule:
         return _learn(ground, reader)
 
     try:
@@ -100,12 +125,17 @@ def _learn(ground: Ground, reader: Reader) -> Rule:
     return learn_nearby(ground, reader, centre, scale)
 
 
-def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
-    """Return a good rule for some rows, in units of its contrasts' typical sizes, and these sizes."""
+def _sample(ground: Ground, reader: Reader) -> RawRows:
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
-    raw = reader.sorted_rows(Sample(share, ("s0", *ground.linear.names)))
+    raw = reader.drawn(share, ("s0", *ground.linear.names))
     if raw is None or len(raw) < 2:
         raise TooManyError
+    return raw
+
+
+def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
+    """Return a good rule for some rows, in units of its contrasts' typical sizes, and these sizes."""
+    raw = _sample(ground, reader)
     margin, contrasts, table = ground.arrays(raw, sampled=True)
     scale = scale_of(contrasts)
     problem = dataclasses.replace(
@@ -135,7 +165,7 @@ def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: 
     if options.safety == 0.0:
         return learn(ground)
     warn_of_thin_cells(ground.setting, tolerance)
-    if ground.meets(ground.at_zero):
+    if not options.target.is_ratio and ground.meets(ground.at_zero):
         return ground.unchanged("unchanged")
     try:
         return learn(ground)

@@ -12,10 +12,11 @@ from evenhand import tables
 from evenhand.arguments import Seed, check_flag, check_label, check_text, check_whole, is_missing, shown
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, DenseCounter, check_level
-from evenhand.engines.exact import Promise, can_be_exact, learn_in_memory, learn_out_of_core
+from evenhand.engines.exact import Promise, can_be_exact, check_larger, learn_in_memory, learn_out_of_core
 from evenhand.engines.gathering import Choice, Everything, RawRows
 from evenhand.engines.ground import Atoms
-from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, warn_if_coarse
+from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, rows_of, warn_if_coarse
+from evenhand.engines.quotient import as_balanced, with_balanced_costs
 from evenhand.engines.reading import MOST_COUNTED, Reader, count
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
@@ -40,6 +41,7 @@ from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.lots_sql import KeyKind
 from evenhand.rules.mixture import Mixture, check_any_rule
+from evenhand.rules.objective import BALANCED
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
@@ -286,16 +288,28 @@ def learn_source(
         return _learn_in_memory(source, columns, wanted, tolerance, most, promise)
     promise.check_absent()
     check_unstratified(wanted.criterion.strata, "An engine", "learn in memory, with evenhand.learn_rule")
-    check_plain(wanted)
-    if source.again and can_be_exact(wanted):
-        atoms = Atoms(columns.schema, columns.weight is not None, costs=wanted.costs)
+    return _learn_larger(source, columns, wanted, tolerance, most, {"level": level, "max_cells": max_cells})
+
+
+def _learn_larger(source: Source, columns: Columns, options: Options, tolerance: float, most: int, size: Size) -> Rule:
+    """Return the rule of a table that does not fit in memory."""
+    check_larger(options, source.again)
+    if options.target.name == BALANCED:
+        labels = _counted(source, columns, Atoms(columns.schema, columns.weight is not None), FINEST, MOST_COUNTED)
+        rows_of(labels, options)  # both labels are there
+        share = float(labels.weight[labels.positive].sum() / labels.weight.sum())
+        costs = with_balanced_costs(options, share)
+        return as_balanced(_learn_larger(source, columns, costs, tolerance, most, size))
+    if source.again and can_be_exact(options):
+        atoms = Atoms(columns.schema, columns.weight is not None, costs=options.costs)
         counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
         reader = Reader(source, columns, max(most, FEWEST_ROWS_IN_MEMORY))
         reader.passes += 1
-        found = learn_out_of_core(counted, reader, wanted, tolerance)
+        found = learn_out_of_core(counted, reader, options, tolerance)
         if found is not None:
             return found
-    return _learn_in_cells(source, columns, wanted, tolerance, {"level": level, "max_cells": max_cells})
+    check_plain(options)
+    return _learn_in_cells(source, columns, options, tolerance, size)
 
 
 def _check_options(given: Iterable[str]) -> None:
