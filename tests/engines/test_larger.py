@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import evenhand as eh
 from engine_rows import arrays_of, in_memory, learn_by, with_jobs
 from evenhand.engines import arrow, exact
 from evenhand.engines import spark as sparks
-from evenhand.errors import InputError
+from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from scored_rows import NAMES
 
 
@@ -102,3 +103,84 @@ def test_an_f_score_on_spark_has_the_optimum_of_learn_rule(spark):
     table, options = with_jobs(600, seed=7), ON_THE_LINE["f1"]
     rule = sparks.learn_rule(spark.createDataFrame(table), max_in_memory=0, **NAMES, **options)
     assert_as_good(rule, in_memory(table, **options), table)
+
+
+INSIDE = eh.DemographicParity(within="job")
+STRATA = {
+    "plain": {"criterion": INSIDE, "tolerance": 0.03},
+    "weights and costs": {"criterion": INSIDE, "tolerance": 0.03, "sample_weight": "w", "costs": (1.0, 2.0)},
+    "accuracy parity": {"criterion": eh.AccuracyParity(within="floor"), "tolerance": 0.03},
+    "safety": {"criterion": INSIDE, "tolerance": 0.1, "safety": 1.0},
+    "balanced accuracy": {"criterion": INSIDE, "tolerance": 0.03, "objective": "balanced_accuracy"},
+}
+
+
+@pytest.mark.parametrize("case", STRATA)
+@pytest.mark.parametrize("name", ["arrow", "duckdb"])
+def test_strata_have_the_optimum_of_learn_rule(name, case):
+    table, options = with_jobs(1500, seed=3), STRATA[case]
+    rule = learn_by(name, table, max_in_memory=0, **NAMES, **options)
+    assert_same_strata(rule, in_memory(table, **options), table)
+    assert rule.learned_from["reading"]["passes"] <= 1 + 3 * 3 + ("objective" in options)
+
+
+def assert_same_strata(rule, known, table):
+    arrays, joint = arrays_of(table)
+    strata = {name: arrays[name] for name in rule.strata}
+    assert (rule.decide(arrays["p"], joint, strata=strata) == known.decide(arrays["p"], joint, strata=strata)).all()
+    assert rule.solution_.utility == pytest.approx(known.solution_.utility, abs=1e-12)
+    assert rule.solution_.values == pytest.approx(known.solution_.values, abs=1e-12)
+    assert (rule.solution_.used is None) == (known.solution_.used is None)
+    assert np.array(rule.solution_.used or 0.0) == pytest.approx(np.array(known.solution_.used or 0.0), abs=1e-12)
+    for key in ("rows", "rows_by_event", "safety"):
+        assert rule.learned_from.get(key) == known.learned_from.get(key)
+    if known.learned_from["objective"] != "balanced_accuracy":  # in memory that is one search of all strata
+        assert rule.solution_.status == known.solution_.status
+        assert rule.learned_from["strata"].keys() == known.learned_from["strata"].keys()
+    assert rule.criterion == known.criterion
+    assert eh.Rule.from_json(rule.to_json()) == rule
+
+
+def test_spark_learns_each_stratum_from_its_own_rows(spark):
+    table, options = with_jobs(900, seed=3), STRATA["plain"]
+    rule = sparks.learn_rule(spark.createDataFrame(table), max_in_memory=8 * 500, **NAMES, **options)
+    assert_same_strata(rule, in_memory(table, **options), table)
+
+
+def test_strata_that_fit_in_memory_are_read_one_by_one_and_small_ones_are_left_alone():
+    table = with_jobs(1500, seed=3)
+    some = ["rare" if k < 40 else job for k, job in enumerate(table["job"].to_pylist())]
+    some[-1] = None
+    table = table.set_column(table.column_names.index("job"), "job", [some])
+    options = {"criterion": eh.DemographicParity(within="job", thin=30), "tolerance": 0.02}
+    with pytest.warns(EvenhandWarning, match="1 of 4 strata are left to the model's own decisions"):
+        rule = learn_by("duckdb", table, max_in_memory=8 * 1000, **NAMES, **options)
+    with pytest.warns(EvenhandWarning, match="1 of 4 strata are left"):
+        assert_same_strata(rule, in_memory(table, **options), table)
+    assert rule.learned_from["reading"] == {"passes": 4, "rows_brought_back": 1459}
+
+
+def test_a_stratum_is_named_in_warnings_and_errors():
+    table = with_jobs(600, seed=3)
+    with pytest.warns(EvenhandWarning) as said:
+        arrow.learn_rule(table, max_in_memory=0, safety=1.0, **NAMES, criterion=INSIDE, tolerance=0.05)
+    for job in ("it's", "nurse"):
+        assert any(f"Within job={job}: Too few rows for this tolerance" in str(one.message) for one in said)
+    with pytest.raises(
+        InfeasibleError, match=r"Within job=clerk: No rule meets tolerance 0 .* The same holds in job=it's"
+    ):
+        arrow.learn_rule(table, max_in_memory=0, **NAMES, criterion=INSIDE, tolerance=0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"criterion": INSIDE & eh.SelectionBudget(upper=0.5)}, "here they depend on each other"),
+        ({"criterion": INSIDE & eh.EqualOpportunity(within="floor")}, "here they depend on each other"),
+        ({"criterion": INSIDE, "objective": "f1"}, "here they depend on each other"),
+        ({"criterion": INSIDE, "evidence": "both"}, "A criterion with strata needs evidence='labels' and data"),
+    ],
+)
+def test_strata_that_depend_on_each_other_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        arrow.learn_rule(with_jobs(900), max_in_memory=0, **NAMES, **options)

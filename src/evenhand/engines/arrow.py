@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -218,6 +219,17 @@ class _Batches:
             if not gatherer.add(chosen(choice, frame)):
                 break
         return gatherer.result()
+
+    def inside(self, column: str, value: Hashable) -> _Batches:
+        """Return the rows with one value in a column, of a source that can be read again."""
+        found, pa, opened = copy.copy(self), _pyarrow(), self._open
+
+        def open_filtered() -> Iterator[Any]:
+            for batch in opened():
+                yield batch.filter(pa.array(_codes(batch, column, {value: 1}, 0) == 1))
+
+        found._open = open_filtered
+        return found
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""

@@ -6,9 +6,10 @@ fetched. :func:`learn_rule` describes the passes.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
 from evenhand.engines.schema import Cells, Columns, Tally
 from evenhand.engines.source import Learning, Names, Size
-from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
+from evenhand.engines.sql import added_columns, drawn_columns, inner_columns, value_text
 from evenhand.errors import InputError, require
 from evenhand.files import url_of, write_error
 from evenhand.inputs import as_native
@@ -313,6 +314,14 @@ class Table:
             yield
         finally:
             self.connection.execute("SET preserve_insertion_order = false")
+
+    def inside(self, column: str, value: Hashable) -> Table:
+        """Return the rows with one value in a column."""
+        found = copy.copy(self)
+        with plain_errors():
+            text = value_text(value, self.kinds[column], column, SPELLING)
+            found.relation = self.relation.filter(f"{SPELLING.name(column)} = {text}")
+        return found
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""

@@ -84,6 +84,8 @@ def check_larger(options: Options, again: bool) -> None:
     target, asked = options.target, f"objective={options.objective!r}"
     if target.name == BALANCED and not (again and options.evidence == "labels"):
         needs = "evidence='labels' and"
+    elif options.criterion.strata and not (again and options.evidence == "labels"):
+        asked, needs = "A criterion with strata", "evidence='labels' and"
     elif target.is_ratio or options.criterion.has_levels:
         if again and can_be_exact(options):
             return

@@ -33,6 +33,7 @@ from evenhand.engines.schema import (
     read_attributes,
     read_group_columns,
 )
+from evenhand.engines.strata import learn_in_strata, without_strata
 from evenhand.errors import InputError
 from evenhand.inputs import MOST_GROUPS as MOST_STRATA
 from evenhand.inputs import Missing, sort_groups
@@ -45,7 +46,6 @@ from evenhand.rules.objective import BALANCED
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
-from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 MOST_GROUPS = 1000
@@ -119,6 +119,10 @@ class Source(Protocol):
 
         ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
+        ...
+
+    def inside(self, column: str, value: Hashable) -> Source:
+        """Return the rows with one value in a column."""
         ...
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
@@ -287,7 +291,6 @@ def learn_source(
     if source.size(columns, most) <= most:
         return _learn_in_memory(source, columns, wanted, tolerance, most, promise)
     promise.check_absent()
-    check_unstratified(wanted.criterion.strata, "An engine", "learn in memory, with evenhand.learn_rule")
     return _learn_larger(source, columns, wanted, tolerance, most, {"level": level, "max_cells": max_cells})
 
 
@@ -300,6 +303,8 @@ def _learn_larger(source: Source, columns: Columns, options: Options, tolerance:
         share = float(labels.weight[labels.positive].sum() / labels.weight.sum())
         costs = with_balanced_costs(options, share)
         return as_balanced(_learn_larger(source, columns, costs, tolerance, most, size))
+    if options.criterion.strata:
+        return _learn_in_strata(source, columns, options, tolerance, most, size)
     if source.again and can_be_exact(options):
         atoms = Atoms(columns.schema, columns.weight is not None, costs=options.costs)
         counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
@@ -310,6 +315,26 @@ def _learn_larger(source: Source, columns: Columns, options: Options, tolerance:
             return found
     check_plain(options)
     return _learn_in_cells(source, columns, options, tolerance, size)
+
+
+def _learn_in_strata(
+    source: Source, columns: Columns, options: Options, tolerance: float, most: int, size: Size
+) -> Rule:
+    """Return the rule of a larger table whose groups are compared within strata."""
+    inner = without_strata(columns)
+    plain = dataclasses.replace(options, criterion=options.criterion.unstratified)
+
+    def learn(column: str, stratum: Hashable, n_rows: int) -> Rule:
+        some = source.inside(column, stratum)
+        if n_rows > most:
+            return _learn_larger(some, inner, plain, tolerance, most, size)
+        rule = _learn_in_memory(some, inner, plain, tolerance, most, Promise())
+        assert isinstance(rule, Rule)
+        return rule
+
+    atoms = Atoms(columns.schema, columns.weight is not None, costs=options.costs)
+    counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
+    return learn_in_strata(counted, options, tolerance, learn).noting(columns=columns.remember())
 
 
 def _check_options(given: Iterable[str]) -> None:

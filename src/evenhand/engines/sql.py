@@ -45,7 +45,7 @@ def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect)
         name, values = spelling.name(column), columns.schema.coded[inner]
         missing = f"{name} IS NULL" + (f" OR isnan({name})" if kinds[column] == "float" else "")
         cases = "".join(
-            f" WHEN {name} = {_value(value, kinds[column], column, spelling)} THEN {code}"
+            f" WHEN {name} = {value_text(value, kinds[column], column, spelling)} THEN {code}"
             for code, value in enumerate(values, start=1)
         )
         at_once = _run(name, kinds[column], values, 1)
@@ -60,9 +60,9 @@ def _label(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> str
     name, kind = spelling.name(columns.y), kinds[columns.y]
     negative, positive = columns.schema.classes
     text = f"CASE{_run(name, kind, (negative, positive), NEGATIVE)}"
-    text += f" WHEN {name} = {_value(positive, kind, columns.y, spelling)} THEN {POSITIVE}"
+    text += f" WHEN {name} = {value_text(positive, kind, columns.y, spelling)} THEN {POSITIVE}"
     if negative is not None:
-        text += f" WHEN {name} = {_value(negative, kind, columns.y, spelling)} THEN {NEGATIVE}"
+        text += f" WHEN {name} = {value_text(negative, kind, columns.y, spelling)} THEN {NEGATIVE}"
     return f"{text} ELSE {BAD_LABEL} END"
 
 
@@ -78,7 +78,7 @@ def _double(column: str, spelling: Dialect) -> str:
     return f"CAST({spelling.name(column)} AS DOUBLE)"
 
 
-def _value(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
+def value_text(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
     """Return a label or group as a literal of its column's type, or raise if it cannot be one."""
     if kind == "bool" and value in (0, 1):
         return "TRUE" if value else "FALSE"
@@ -115,7 +115,7 @@ def added_columns(
     (column,) = rule.strata
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
     inside = [_in_stratum(rule, {column: s}, p_y, p_group, spelling, error) for s in members]
-    tests = [f"{spelling.name(column)} = {_value(s, kinds[column], column, spelling)}" for s in members]
+    tests = [f"{spelling.name(column)} = {value_text(s, kinds[column], column, spelling)}" for s in members]
     if all(key.thin is not None for key in rule.stratified):
         rest = _in_stratum(rule, {column: object()}, p_y, p_group, spelling, error)
     else:
