@@ -7,7 +7,7 @@ import pytest
 
 import evenhand as eh
 from engine_rows import arrays_of, in_memory, learn_by, with_jobs
-from evenhand.engines import arrow, exact
+from evenhand.engines import arrow, exact, levels, plane
 from evenhand.engines import spark as sparks
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from scored_rows import NAMES
@@ -184,3 +184,67 @@ def test_a_stratum_is_named_in_warnings_and_errors():
 def test_strata_that_depend_on_each_other_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         arrow.learn_rule(with_jobs(900), max_in_memory=0, **NAMES, **options)
+
+
+def assert_precisions(rule, table, tolerance):
+    """Check the groups' precisions of a rule's decisions, counted here."""
+    arrays, joint = arrays_of(table)
+    decided, y = rule.decide(arrays["p"], joint) == 1, arrays["y"] == 1
+    precisions = [y[decided & (arrays["sex"] == sex)].mean() for sex in ("F", "M")]
+    assert abs(precisions[0] - precisions[1]) <= tolerance + 1e-9
+    assert rule.solution_.values == pytest.approx([precisions[0] - precisions[1]], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["arrow", "duckdb"])
+def test_predictive_parity_has_the_optimum_of_learn_rule(name):
+    table, options = with_jobs(600, seed=3), {"criterion": eh.PredictiveParity(), "tolerance": 0.2}
+    rule = learn_by(name, table, max_in_memory=0, **NAMES, **options)
+    assert_as_good(rule, in_memory(table, **options), table)
+    assert_precisions(rule, table, 0.2)
+
+
+def test_predictive_parity_without_a_proof_is_counted_on_all_rows(monkeypatch):
+    monkeypatch.setattr(plane, "MOST_PIECES", 0)
+    table, options = with_jobs(600, seed=3), {"criterion": eh.PredictiveParity(), "tolerance": 0.05}
+    rule = arrow.learn_rule(table, max_in_memory=0, **NAMES, **options)
+    assert rule.solution_.status == "found"
+    assert_precisions(rule, table, 0.05)
+    best = in_memory(table, **options).solution_.utility
+    assert best - 0.02 <= rule.solution_.utility <= best + 1e-12
+    assert rule.solution_.utility == pytest.approx(score_of(rule, table), abs=1e-12)
+
+
+def test_the_smallest_largest_rate_is_proven_where_the_plane_is():
+    table, options = with_jobs(600, seed=3), {"criterion": eh.MinimaxRate("fdr")}
+    rule = arrow.learn_rule(table, max_in_memory=0, **NAMES, **options)
+    known = in_memory(table, **options)
+    assert_as_good(rule, known, table)
+    assert rule.learned_from["minimax"] == known.learned_from["minimax"]
+    assert rule.criterion == known.criterion
+
+
+def test_the_smallest_largest_error_is_found(monkeypatch):
+    monkeypatch.setattr(levels, "MOST_UNPROVEN", 4)
+    table, options = with_jobs(600, seed=3), {"criterion": eh.MinimaxRate("error")}
+    rule = arrow.learn_rule(table, max_in_memory=0, **NAMES, **options)
+    assert rule.solution_.status == "found"
+    arrays, joint = arrays_of(table)
+    wrong = rule.decide(arrays["p"], joint) != arrays["y"]
+    largest = max(wrong[arrays["sex"] == sex].mean() for sex in ("F", "M"))
+    value = rule.learned_from["minimax"]["value"]
+    smallest = in_memory(table, **options).learned_from["minimax"]["value"]
+    assert smallest - 1e-12 <= largest <= value + 1e-9 <= smallest + 0.02
+    assert rule.criterion == eh.MaximumRate("error", value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "f1"}, "objective='f1' cannot be combined with a criterion whose level is searched for"),
+        ({"safety": 1.0}, "safety=1 cannot be combined with a criterion whose level is searched for"),
+        ({"evidence": "both"}, "A criterion whose level is searched for needs evidence='labels'"),
+    ],
+)
+def test_levels_that_need_the_rows_in_memory_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        arrow.learn_rule(with_jobs(600), max_in_memory=0, **NAMES, criterion=eh.PredictiveParity(), **options)

@@ -105,6 +105,9 @@ def learn_rule(
     - K = 2 is solved exactly, in four passes or a few more: "optimal", or "gap" with the proven bound;
     - K > 2 is searched around a rule of a sample: "found", counted on all rows.
 
+    Balanced accuracy takes one more pass. An F score, predictive parity and ``MinimaxRate`` take one such search after
+    another: at most 8, 32 and 25. Strata are learnt from one by one; no bound may involve two.
+
     Otherwise, and if too many rows would have to be fetched, scores are counted in cells, the midpoints of the cells
     are searched, and the rules found are counted on the rows: "found". ``rule.learned_from["quantisation"]`` then has a
     bound on the cost of the quantisation.

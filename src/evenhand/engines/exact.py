@@ -13,6 +13,7 @@ from evenhand.engines.distances import scale_of
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
+from evenhand.engines.levels import learn_at_levels
 from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
 from evenhand.engines.plane import learn_in_the_plane
@@ -103,11 +104,10 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
     """Return the best rule for all rows, or None if too many of them would have to be fetched."""
 
     def learn(ground: Ground) -> Rule:
+        if ground.setting.system.levels:
+            return learn_at_levels(ground, _Repeatedly(reader))
         if ground.problem.divisor is not None:
-            return learn_quotient(ground, plain, _sample(ground, reader))
-        return plain(ground)
-
-    def plain(ground: Ground) -> Rule:
+            return learn_quotient(ground, _Repeatedly(reader), _sample(ground, reader))
         return _learn(ground, reader)
 
     try:
@@ -116,6 +116,28 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
         return None
     learned = {**rule.learned_from, "reading": reader.described(), "columns": reader.columns.remember()}
     return dataclasses.replace(rule, learned_from=learned)
+
+
+class _Repeatedly:
+    """Several searches over the same rules: if the plane is too large for the first, all are made without a proof."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.too_large: bool | None = None
+
+    def __call__(self, ground: Ground) -> Rule:
+        """Return the best rule under linear bounds."""
+        if not self.too_large:
+            try:
+                rule = _learn(ground, self.reader)
+            except TooManyError:
+                if self.too_large is not None or ground.dimension != 2:
+                    raise
+                self.too_large = True
+            else:
+                self.too_large = False
+                return rule
+        return learn_nearby(ground, self.reader, *_centre(ground, self.reader))
 
 
 def _learn(ground: Ground, reader: Reader) -> Rule:
@@ -164,7 +186,7 @@ def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: 
         return Ground(found, rows_of(found, options), options, tolerance)
 
     ground = ground_of(options)
-    if options.safety == 0.0:
+    if options.safety == 0.0 or ground.setting.system.levels:
         return learn(ground)
     warn_of_thin_cells(ground.setting, tolerance)
     if not options.target.is_ratio and ground.meets(ground.at_zero):

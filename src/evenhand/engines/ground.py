@@ -291,7 +291,10 @@ class Ground:
                 lower=problem.lower[:, own],
                 upper=problem.upper[:, own],
             )
-        rule = self.setting.rule(problem, solution, self.tolerance, 0)
+        return self.with_counts(self.setting.rule(problem, solution, self.tolerance, 0))
+
+    def with_counts(self, rule: Rule) -> Rule:
+        """Return a rule whose ``learned_from`` counts rows instead of atoms."""
         n = self.n_rows
         shares = zip(self.setting.system.names, self.setting.counted_priors, strict=True)
         learned = {

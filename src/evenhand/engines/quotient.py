@@ -19,6 +19,7 @@ import numpy as np
 
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
+from evenhand.engines.reading import TooManyError
 from evenhand.rules.objective import ACCURACY, BALANCED
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
@@ -67,7 +68,12 @@ def learn_quotient(ground: Ground, learn: Callable[[Ground], Rule], sample: RawR
 
     def step(value: float, best: Any) -> tuple[Solution | NoRule, float]:
         inner = ground.under(ratio.at_value(problem, value), weight)
-        rule = learn(inner)
+        try:
+            rule = learn(inner)
+        except TooManyError:
+            if not found:
+                raise
+            return NoRule(proven=False), -np.inf
         assert inner.outcome is not None
         utility, (selected,) = inner.outcome
         found[rule.solution_.z] = rule
