@@ -3,7 +3,7 @@
 The utility of a rule is N / D, with D = divisor[0] + divisor[1] * (weight of the rows decided 1) > 0. For a number v, a
 search maximises the linear utility N - v D. If its best rule has a quotient above v, that is the next v; otherwise no
 rule has one above v. The search's proof carries over: if N - v D <= B for every rule, each has a quotient of at
-most ``v + B / D``, and D is not arbitrarily small (see :func:`_bound`).
+most ``v + B / D``, and D is not arbitrarily small (see :func:`bound_at`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Climb:
         for _ in range(most):
             result, reached = step(self.value, self.best)
             nodes += result.nodes
-            bound = min(bound, _bound(problem, self.value, result.upper_bound))
+            bound = min(bound, bound_at(problem, self.value, result.upper_bound))
             if isinstance(result, NoRule):
                 if result.upper_bound == -np.inf and self.best is None:
                     bound = -np.inf  # there is no rule at all
@@ -149,7 +149,7 @@ def at_value(problem: Problem, value: float, best: FloatArray | None = None) -> 
     )
 
 
-def _bound(problem: Problem, value: float, upper_bound: float) -> float:
+def bound_at(problem: Problem, value: float, upper_bound: float) -> float:
     """Return an upper bound on every rule's quotient, if N - value * D is at most ``upper_bound``.
 
     A rule with a quotient above ``value`` decides some weight S positively: with no row's gain above r times its
