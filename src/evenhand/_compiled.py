@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import operator
 import pickle
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numba.extending
 
 _CompileResult: Any = object
 _FunctionCache: Any = object
@@ -141,10 +143,17 @@ class _Resolved:
         return found
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        resolve = functools.partial(self._context.resolve_function_type, func, args, kws)
+        func = self._context.resolve_value_type(func) if func is operator.getitem else func
         # A kernel is not remembered: it may be in the middle of its compilation.
-        plain = isinstance(func, numba.types.Function) and not kws and all(_is_plain(each) for each in args)
-        return self._recall(resolve, func, tuple(args)) if plain else resolve()
+        if kws or not isinstance(func, numba.types.Function) or not all(_is_plain(each) for each in args):
+            return self._context.resolve_function_type(func, args, kws)
+        found, implementation = self._known.get((func, tuple(args)), (None, None))
+        # Kernels with other options may have replaced the implementation.
+        if found is None or func.get_impl_key(found) is not implementation:
+            found = self._context.resolve_function_type(func, args, kws)
+            if found is not None:
+                self._known[func, tuple(args)] = found, func.get_impl_key(found)
+        return found
 
     def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
         resolve = functools.partial(self._context.resolve_setitem, target, index, value)
@@ -154,6 +163,45 @@ class _Resolved:
     def resolve_getattr(self, typ: Any, attr: str) -> Any:
         resolve = functools.partial(self._context.resolve_getattr, typ, attr)
         return self._recall(resolve, "getattr", typ, attr) if _is_plain(typ) else resolve()
+
+
+class _ResolvedAgain(_Resolved):
+    """The same for the translation to machine code, which resolves each operation once more."""
+
+    def resolve_value_type(self, val: Any) -> Any:
+        found = self._context.resolve_value_type(val)
+        return _Remembering(found, self._known) if type(found) is numba.types.Function else found
+
+
+class _Remembering(numba.types.Function):
+    """The type of a function that remembers how its calls were resolved, for kernels with the same options."""
+
+    def __init__(self, function: Any, known: dict[Any, Any]) -> None:
+        self._function, self._known = function, known
+        super().__init__(function.templates)
+
+    @property
+    def key(self) -> Any:
+        return *super().key, id(self._known)
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        context = context._context if isinstance(context, _Resolved) else context
+        if kws or not all(_is_plain(each) for each in args):
+            return self._function.get_call_type(context, args, kws)
+        key = self, "call", tuple(args)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._function.get_call_type(context, args, kws)
+            self._known[self, "implementation", found.args] = self._function.get_impl_key(found)
+        return found
+
+    def get_impl_key(self, sig: Any) -> Any:
+        key = self, "implementation", sig.args
+        return self._known[key] if key in self._known else self._function.get_impl_key(sig)
+
+
+# An array expression is compiled as a kernel of its own, with such types: their values are as opaque as a function's.
+numba.extending.register_model(_Remembering)(numba.extending.models.OpaqueModel)
 
 
 def _is_plain(kind: Any) -> bool:
@@ -175,6 +223,9 @@ def _compiler_for(options: frozenset[Any], loops: bool) -> Any:
     class Compiler(_CompilerBase):  # type: ignore[misc]
         def define_pipelines(self) -> list[Any]:
             self.state.typingctx = _Resolved(self.state.typingctx, known)
+            # The target context is a copy for this kernel.
+            target = self.state.targetctx
+            target.typing_context = _ResolvedAgain(target.typing_context, known)
             passes = _PassManager("evenhand")
             for each, description in _Passes.define_nopython_pipeline(self.state).passes:
                 if each.__name__ not in left_out:
