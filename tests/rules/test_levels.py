@@ -103,8 +103,8 @@ def test_nobody_selected_in_a_group_is_no_violation():
     alone = group == 0
     assert setting.measure(alone)[0] == 0.0
     assert setting.measure((y == 1) | alone)[0] == pytest.approx(-0.5)
-    search = levels._Common(setting, 0.0)
-    assert search.spread(alone, setting.system.levels[0]) == (0.5, 0.5)
+    search = levels.Common(setting, 0.0)
+    assert search.spread(alone @ setting.evidence.shares, setting.system.levels[0]) == (0.5, 0.5)
 
 
 def test_each_attribute_has_its_own_level(monkeypatch):

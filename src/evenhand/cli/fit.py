@@ -120,14 +120,14 @@ def fit(
         safety=safety,
     )
     if engine is not None:
-        if output is None or features or test or report or card or randomize or confidence is not None:
+        if output is None or features or test or report or card:
             raise InputError(
-                "--engine learns a rule and writes it with --output; --features, --test, --report, --card, --randomize"
-                " and --confidence need tables that fit in memory."
+                "--engine learns a rule and writes it with --output; leave out --features, --test, --report and --card,"
+                " or --engine."
             )
         from evenhand.cli import engine as engines
 
-        rule = engines.learn(engine, file, columns, options, tolerance)
+        rule = engines.learn(engine, file, columns, options, tolerance, randomize=randomize, confidence=confidence)
         out.say(engines.summary(rule))
         write_text(output, rule.to_json())
         out.say(f"\nThe rule is in {output}")

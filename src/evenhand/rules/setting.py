@@ -285,7 +285,10 @@ class Setting:
 
         ``decisions`` may be probabilities of positive decisions: a precision is then a quotient of expected counts.
         """
-        rates = decisions.astype(np.float64) @ self.evidence.shares
+        return self.measure_rates(decisions.astype(np.float64) @ self.evidence.shares)
+
+    def measure_rates(self, rates: FloatArray) -> FloatArray:
+        """Do the same as :meth:`measure`, given the rates of positive decisions in the system's events."""
         if not self.system.levels:
             values = self.system.matrix @ rates + self.system.shift
             return np.asarray(values[: len(self.reported)])
