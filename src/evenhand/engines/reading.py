@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines.counter import Counter, DenseCounter, counter_of
-from evenhand.engines.gathering import Choice, RawRows
+from evenhand.engines.gathering import Choice, RawRows, Sample
 from evenhand.engines.schema import FINEST, Columns, Tally, Words
 from evenhand.inputs import FloatArray
 
@@ -56,6 +56,7 @@ class Reader:
     def __init__(self, source: Readable, columns: Columns, most: int) -> None:
         self.source, self.columns, self.most = source, columns, most
         self.passes = self.brought = 0
+        self.sample: RawRows | None = None
 
     @property
     def weighted(self) -> bool:
@@ -74,6 +75,12 @@ class Reader:
         counter = DenseCounter(tally.empty(), self.weighted)
         self.source.fill(self.columns, tally, counter)
         return counter.counts
+
+    def drawn(self, share: float, names: tuple[str, ...]) -> RawRows | None:
+        """Return a sample of about a share of the rows; it is read once."""
+        if self.sample is None:
+            self.sample = self.sorted_rows(Sample(share, names))
+        return self.sample
 
     def rows(self, choice: Choice) -> RawRows | None:
         """Return the rows of a choice, in any order, or None where they are too many."""
