@@ -18,13 +18,16 @@ MARGIN = 1e-9
 ROUNDING = 1e-11
 # How many bins of a direction are looked at one by one in a box; where there are more, some are taken together.
 MOST_STEPS = 24
+# What a row is: a line in the space of z, or decided alike everywhere, or one of the two by rounding.
+LINE, NONE, DELICATE = 0, 1, 2
 
 
 class Form(NamedTuple):
     """The margin ``slope s0 - constant`` and the contrasts ``weights s + constants`` of a row's scores s0 and s.
 
-    ``sizes`` and ``size_constants`` are the same sums with everything positive. ``tie`` is what a margin is 0 below;
-    contrasts below ``least`` of their size are 0, and below ``delicate`` of it they depend on rounding.
+    ``sizes`` and ``size_constants`` are the same sums with everything positive, which together are at most ``most``.
+    ``tie`` is what a margin is 0 below; contrasts below ``least`` of their size are 0, and below ``delicate`` of it they
+    depend on rounding.
     """
 
     slope: float
@@ -33,6 +36,7 @@ class Form(NamedTuple):
     constants: FloatArray
     sizes: FloatArray
     size_constants: FloatArray
+    most: float
     tie: float
     least: float
     delicate: float
@@ -145,45 +149,129 @@ def distance_bin(distance, scales):
 
 @njit(cache=True, nogil=True)
 def line_of(scores, i, form, contrasts):
-    """Set a row's contrasts; return its margin, their size, the size of their terms, and whether all of them are 0."""
+    """Set a row's contrasts; return its margin, their size, and whether it is a LINE, NONE or DELICATE."""
     margin = form.slope * scores[0, i] - form.constant
-    size, terms, none = 0.0, 0.0, True
+    size = 0.0
     for a in range(form.weights.shape[0]):
-        value, whole = form.constants[a], form.size_constants[a]
+        value = form.constants[a]
         for j in range(form.weights.shape[1]):
             value += form.weights[a, j] * scores[1 + j, i]
-            whole += form.sizes[a, j] * scores[1 + j, i]
         contrasts[a] = value
         size += abs(value)
+    if size > form.delicate * form.most:
+        return margin, size, LINE
+    terms, none = 0.0, True
+    for a in range(form.weights.shape[0]):
+        whole = form.size_constants[a]
+        for j in range(form.weights.shape[1]):
+            whole += form.sizes[a, j] * scores[1 + j, i]
         terms += whole
-        none = none and abs(value) <= form.least * whole
-    return margin, size, terms, none
+        none = none and abs(contrasts[a]) <= form.least * whole
+    if size > form.delicate * terms:
+        return margin, size, LINE
+    return margin, size, NONE if none else DELICATE
 
 
 @njit(cache=True, nogil=True)
-def place_lines(scores, form, centre, directions, scales, places):
+def place_lines(scores, form, centre, grid, scales, places):
     """Set each row's place: its direction among the contrasts, and its distance from the centre, both in bins.
 
     A row is decided 1 at a distance of d from the centre iff its level there is above the sum of d times its contrasts.
-    Rows without contrasts are decided 0 or 1 everywhere, and have the two places after all others; the next one is for
-    rows whose contrasts are rounding.
+    With directions, the distance is the level in units of the larger contrast, and the direction is which one that is,
+    its sign, and the other one in units of it; with ``aspect``, directions are finer where the second one is small.
+    Without, it is in units of the sum of all. Rows without contrasts are decided 0 or 1 everywhere, and have the two
+    places after all others; the next one is for rows whose contrasts are rounding.
     """
     row = 2 * scales.half + 1
-    sides = directions // 2
+    directions, aspect = grid
+    sides = directions // 4
     contrasts = np.zeros(len(centre))
     for i in range(len(places)):
-        margin, size, terms, none = line_of(scores, i, form, contrasts)
-        if size <= form.delicate * terms:
-            places[i] = directions * row + ((1 if margin > form.tie else 0) if none else 2)
+        margin, size, fate = line_of(scores, i, form, contrasts)
+        if fate != LINE:
+            places[i] = directions * row + ((1 if margin > form.tie else 0) if fate == NONE else 2)
             continue
         level = margin
         for a in range(len(centre)):
             level -= centre[a] * contrasts[a]
-        place = distance_bin(level / size, scales)
+        direction = 0
         if directions > 1:
-            direction = min(int((contrasts[1] / size + 1.0) * 0.5 * sides), sides - 1)
-            place += (direction + (sides if contrasts[0] < 0.0 else 0)) * row
-        places[i] = place
+            first, second = abs(contrasts[0]), abs(contrasts[1])
+            if first >= second:
+                size = first
+                share = aspect * contrasts[1] / (first + (aspect - 1.0) * second)
+                direction = sides if contrasts[0] < 0.0 else 0
+            else:
+                size = second
+                share = contrasts[0] / second
+                direction = 3 * sides if contrasts[1] < 0.0 else 2 * sides
+            direction += min(int((share + 1.0) * 0.5 * sides), sides - 1)
+        places[i] = direction * row + distance_bin(level / size, scales)
+
+
+@njit(cache=True, nogil=True)
+def place_breakpoints(scores, form, unit, bins, places):
+    """Set each row's place on the line: the bin of its breakpoint, after all bins for rows that rise with z.
+
+    Breakpoints are mapped to bins by b / (unit + |b|). Rows without one have the two places after these, and the next
+    one is for rows whose contrast is rounding.
+    """
+    contrasts = np.zeros(1)
+    half = bins // 2
+    for i in range(len(places)):
+        margin, size, fate = line_of(scores, i, form, contrasts)
+        if fate != LINE:
+            places[i] = 2 * bins + ((1 if margin > form.tie else 0) if fate == NONE else 2)
+            continue
+        fraction = margin / (unit * size + abs(margin))
+        if contrasts[0] > 0.0:
+            places[i] = min(int((fraction + 1.0) * half), bins - 1)
+        else:
+            places[i] = min(int((1.0 - fraction) * half), bins - 1) + bins
+
+
+@njit(cache=True, nogil=True)
+def count_atoms(scores, bits, codes, weights, parts, deviations, form, limit, counts, sums, drawn):
+    """Count rows by the class of their deviations, the model's decision and a code; return how many are drawn.
+
+    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and their weights. A row that is not sound is counted
+    in the last class alone. ``parts`` has the first and last column of each attribute; a column's sum may miss 1 by
+    ``deviations``. A row is drawn if the hash of ``bits``, the scores' bits, is below a limit: ``drawn`` (2, rows) gets
+    its place and its hash.
+    """
+    slope, constant = form
+    found = 0
+    for i in range(len(codes)):
+        sound = True
+        mixed = np.uint64(0)
+        for j in range(scores.shape[0]):
+            sound = sound and 0.0 <= scores[j, i] <= 1.0
+            mixed = (mixed ^ bits[j, i]) * _MIX
+            mixed ^= mixed >> np.uint64(29)
+        flaw = 0
+        for k in range(parts.shape[0]):
+            total = 0.0
+            for j in range(parts[k, 0], parts[k, 1]):
+                total += scores[j, i]
+            total = abs(total - 1.0)
+            while flaw < len(deviations) and not total <= deviations[flaw]:
+                flaw += 1
+        weight = 1.0
+        if len(weights) > 0:
+            weight = weights[i]
+            sound = sound and 0.0 <= weight < 1e300
+        if not sound or flaw == len(deviations):
+            counts[len(deviations), 0, 0] += 1
+            continue
+        chosen = 1 if slope * scores[0, i] - constant > 0.0 else 0
+        counts[flaw, chosen, codes[i]] += 1
+        sums[flaw, chosen, codes[i]] += weight
+        hashed = np.int64((mixed * _MIX) >> np.uint64(34))
+        if hashed < limit:
+            drawn[0, found] = i
+            drawn[1, found] = hashed
+            found += 1
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -198,15 +286,15 @@ def cut_strip(rows, form, where, bins, scales, sure, kept):
     contrasts = np.zeros(2)
     total = 0.0
     for i in range(len(codes)):
-        margin, size, terms, none = line_of(scores, i, form, contrasts)
+        margin, _, fate = line_of(scores, i, form, contrasts)
         g, h = contrasts[0], contrasts[1]
         weight = weights[i] if len(weights) > 0 else 1.0
-        if size <= form.delicate * terms:
-            kept[i] = not none
-            total += weight if not none else 0.0
+        if fate != LINE:
+            kept[i] = fate == DELICATE
+            total += weight if fate == DELICATE else 0.0
             continue
         # The same operations as in place_lines: the same rows are inside.
-        place = distance_bin((margin - centre[0] * g - centre[1] * h) / size, scales)
+        place = distance_bin((margin - centre[0] * g - centre[1] * h) / max(abs(g), abs(h)), scales)
         if place < scales.half - bins or place >= scales.half + bins:
             continue
         total += weight
@@ -229,7 +317,7 @@ def sum_from_each_on(counts):
 
 
 @njit(cache=True, nogil=True)
-def sums_at_place(above, units, place, reach, scales, on, unsure):
+def sums_at_place(above, units, place, fuzz, scales, on, unsure):
     """Set the weight of each kind that is decided 1 at a place, about, and what may be decided otherwise."""
     last = above.shape[1] - 1
     on[:] = 0.0
@@ -237,7 +325,7 @@ def sums_at_place(above, units, place, reach, scales, on, unsure):
     for j in range(units.shape[0]):
         threshold = place[0] * units[j, 0] + place[1] * units[j, 1]
         b = distance_bin(threshold, scales)
-        low, high = distance_bin(threshold - reach, scales), min(distance_bin(threshold + reach, scales) + 1, last)
+        low, high = distance_bin(threshold - fuzz[j], scales), min(distance_bin(threshold + fuzz[j], scales) + 1, last)
         for k in range(above.shape[2]):
             # Half of the bin that the threshold is in.
             on[k] += 0.5 * (above[j, b, k] + above[j, b + 1, k])
@@ -250,7 +338,7 @@ def most_in_box(above, prices, edges, units, box, fuzz, ordered, scales, most):
 
     ``above[j, b]`` has the weights of each kind of direction j in bins from b on. ``box`` is (c1, c2, r1, r2, nearest,
     farthest): rules at (c +- r) * d for d between the last two. All rows of a direction turn at nearly the same
-    threshold, within ``fuzz``, so with ``ordered`` only one threshold at a time is looked at; otherwise the rows
+    threshold, within ``fuzz[j]``, so with ``ordered`` only one threshold at a time is looked at; otherwise the rows
     between the smallest and the largest threshold decide as they like.
     """
     bins = 2 * scales.half
@@ -262,8 +350,8 @@ def most_in_box(above, prices, edges, units, box, fuzz, ordered, scales, most):
         reach = box[2] * abs(units[j, 0]) + box[3] * abs(units[j, 1])
         low, high = middle - reach, middle + reach
         if not ordered:
-            low -= fuzz
-            high += fuzz
+            low -= fuzz[j]
+            high += fuzz[j]
         if low != 0.0:
             low *= box[4] if low > 0.0 else box[5]
         if high != 0.0:
@@ -275,16 +363,16 @@ def most_in_box(above, prices, edges, units, box, fuzz, ordered, scales, most):
         best[:] = -np.inf
         start, stop = first, first + 1
         if ordered:
-            while start > 0 and edges[start] > edges[first] - fuzz:
+            while start > 0 and edges[start] > edges[first] - fuzz[j]:
                 start -= 1
         for b in range(first, last + 1, step):
             # The threshold is in one of these bins: what is farther from them than the fuzz is sure.
             end = min(b + step, last + 1)
             stop = max(stop, end)
             if ordered:
-                while start < b and edges[start + 1] <= edges[b] - fuzz:
+                while start < b and edges[start + 1] <= edges[b] - fuzz[j]:
                     start += 1
-                while stop < bins and edges[stop] < edges[end] + fuzz:
+                while stop < bins and edges[stop] < edges[end] + fuzz[j]:
                     stop += 1
             for t in range(prices.shape[0]):
                 total = 0.0

@@ -24,6 +24,7 @@ from evenhand.engines.schema import (
     REST_SLACK,
     Cells,
     Columns,
+    Frame,
     Tally,
 )
 from evenhand.engines.source import Learning, Names, Size
@@ -188,8 +189,13 @@ class _Batches:
     def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
         """Count the words of the rows, in one pass."""
         weighted = columns.weight is not None
+        for frame in self.frames(columns):
+            shared.count_frame(tally.keep(frame), tally, weighted, counter)
+
+    def frames(self, columns: Columns) -> Iterator[Frame]:
+        """Yield all rows under their inner names."""
         for batch in self.batches():
-            shared.count_frame(tally.keep(_frame(batch, columns)), tally, weighted, counter)
+            yield _frame(batch, columns)
 
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or some number above ``most``; a one-time source is buffered up to there."""
@@ -213,8 +219,7 @@ class _Batches:
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
         """Return the selected rows; None if more than ``most`` are different."""
         gatherer = Gatherer(columns, most)
-        for batch in self.batches():
-            frame = _frame(batch, columns)
+        for frame in self.frames(columns):
             if not gatherer.add(chosen(choice, frame)):
                 break
         return gatherer.result()

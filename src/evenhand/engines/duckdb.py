@@ -23,7 +23,7 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter, DenseCounter
 from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
-from evenhand.engines.schema import Cells, Columns, Tally
+from evenhand.engines.schema import Cells, Columns, Frame, Tally
 from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
 from evenhand.errors import InputError, require
@@ -282,6 +282,11 @@ class Table:
             else:
                 _count_here(rows if condition is None else rows.filter(condition), tally, weighted, counter)
 
+    def frames(self, columns: Columns) -> Iterator[Frame]:
+        """Yield all rows under their inner names."""
+        with plain_errors():
+            yield from _frames(self._inner(columns))
+
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or one more than ``most``."""
         with plain_errors():
@@ -293,10 +298,7 @@ class Table:
         condition = choice.where("duckdb")
         with plain_errors(), self._in_order(ordered):
             rows = self._inner(columns)
-            rows = rows if condition is None else rows.filter(condition)
-            for batch in rows.to_arrow_reader(BATCH_ROWS):
-                arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-                frame = dict(zip(rows.columns, arrays, strict=True))
+            for frame in _frames(rows if condition is None else rows.filter(condition)):
                 if not gatherer.add(chosen(choice, frame) if choice.loose else frame):
                     break
         return gatherer.result()
@@ -358,9 +360,16 @@ def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> Non
 
 def _count_here(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
     """Count rows whose words are made here, because DuckDB is slow after a condition, and on long expressions."""
+    for frame in _frames(rows):
+        shared.count_frame(frame, tally, weighted, counter)
+
+
+def _frames(rows: Any) -> Iterator[Frame]:
+    """Yield the rows of a relation, in batches."""
+    names = rows.columns
     for batch in rows.to_arrow_reader(BATCH_ROWS):
         arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-        shared.count_frame(dict(zip(rows.columns, arrays, strict=True)), tally, weighted, counter)
+        yield dict(zip(names, arrays, strict=True))
 
 
 @contextmanager

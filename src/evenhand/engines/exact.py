@@ -8,23 +8,23 @@ from collections.abc import Callable
 import numpy as np
 
 from evenhand.engines.cells import CountedCells
-from evenhand.engines.distances import scale_of
-from evenhand.engines.gathering import RawRows, Sample
+from evenhand.engines.distances import View, scale_of
+from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
 from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
+from evenhand.engines.opening import ROWS_OF_A_SAMPLE
 from evenhand.engines.plane import learn_in_the_plane
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.errors import InfeasibleError
-from evenhand.inputs import FloatArray
 from evenhand.rows import with_group_probabilities
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
-from evenhand.search import Certified, NoRule, Search, Smoothed
+from evenhand.search import Certified, NoRule, Smoothed
 
-ROWS_OF_A_SAMPLE = 200_000
+ROWS_TO_SEARCH = 200_000
 
 
 def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
@@ -57,18 +57,18 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
 def _learn(ground: Ground, reader: Reader) -> Rule:
     if ground.dimension == 1:
         return learn_on_the_line(ground, reader)
-    centre, scale = _centre(ground, reader)
-    if ground.dimension == 2:
-        return learn_in_the_plane(ground, reader, centre, scale)
-    return learn_nearby(ground, reader, centre, scale)
-
-
-def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
-    """Return a good rule for some rows, in units of its contrasts' typical sizes, and these sizes."""
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
-    raw = reader.sorted_rows(Sample(share, ("s0", *ground.linear.names)))
-    if raw is None or len(raw) < 2:
+    sample = reader.drawn(share, ("s0", *ground.linear.names))
+    if sample is None or len(sample) < 2:
         raise TooManyError
+    if ground.dimension == 2:
+        return learn_in_the_plane(ground, reader, sample)
+    return learn_nearby(ground, reader, _first_view(ground, sample))
+
+
+def _first_view(ground: Ground, sample: RawRows) -> View:
+    """Return a good rule for some of the rows of a sample, and axes of its contrasts' typical sizes."""
+    raw = sample.take(np.arange(0, len(sample), -(-len(sample) // ROWS_TO_SEARCH)))
     margin, contrasts, table = ground.arrays(raw, sampled=True)
     scale = scale_of(contrasts)
     problem = dataclasses.replace(
@@ -80,11 +80,10 @@ def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
         weight=raw.weight,
         decider=None,
     )
-    search: Search = Certified() if ground.dimension == 2 else Smoothed()
-    found = search.solve(problem, random_state=ground.options.random_state)[0]
+    found = Smoothed().solve(problem, random_state=ground.options.random_state)[0]
     if isinstance(found, NoRule):
         found = Smoothed().closest(problem, random_state=ground.options.random_state)
-    return np.array(found.z), scale
+    return View(np.array(found.z) / scale, np.diag(1.0 / scale))
 
 
 def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: Options, tolerance: float) -> Rule:

@@ -37,7 +37,10 @@ class Choice(Protocol):
 def chosen(choice: Choice, frame: Frame) -> Frame:
     """Return the selected rows of a frame."""
     wanted = choice.keep(frame)
-    return frame if wanted is None else {name: column[wanted] for name, column in frame.items()}
+    if wanted is None:
+        return frame
+    places = np.flatnonzero(wanted)
+    return {name: column[places] for name, column in frame.items()}
 
 
 class Everything:

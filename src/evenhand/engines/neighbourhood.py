@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenhand.engines.distances import EDGES, HALF, Grid, InSquare, LineCounts, Lines, moved, problem_inside
+from evenhand.engines.distances import EDGES, HALF, Grid, InSquare, LineCounts, Lines, View, moved, problem_inside
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
-from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 from evenhand.search import Problem, Smoothed
 from evenhand.search.problem import conclude
@@ -23,11 +22,11 @@ NEAR_THE_WALL = 0.9
 SHARE_OF_THE_ROOM = 0.9
 
 
-def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: FloatArray) -> Rule:
-    """Return the best rule found around a centre, in units of the scale; its numbers are those of all rows."""
+def learn_nearby(ground: Ground, reader: Reader, view: View) -> Rule:
+    """Return the best rule found around the centre of a view; its numbers are those of all rows."""
     kept: tuple[Problem, Best] | None = None
     for _ in range(MOST_CUBES):
-        tally = Lines(ground, centre, scale, reader.weighted, Grid(1))
+        tally = Lines(ground, view, reader.weighted, Grid(1))
         counts = LineCounts(tally, reader.count_dense(tally))
         bins = _bins(counts, SHARE_OF_THE_ROOM * reader.most)
         raw = reader.sorted_rows(InSquare(tally, bins))
@@ -35,17 +34,17 @@ def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: Floa
             break
         counts.check(float(raw.weight.sum()), bins)
         whole = problem_inside(ground, raw, counts.sure(bins))
-        local = moved(whole, centre / scale, np.diag(1.0 / scale))
+        local = moved(whole, view.centre, view.axes)
         radius = float(EDGES[HALF + bins - 1])
         found = Smoothed().closest(_with_walls(local, radius), random_state=ground.options.random_state)
         place = np.array(found.z)
         best = Best.none(whole)
-        best.offer(whole, (centre + place) / scale, anywhere=True)
+        best.offer(whole, view.at(place), anywhere=True)
         if np.isfinite(best.utility[0]) and (kept is None or best.utility[0] > kept[1].utility[0]):
             kept = whole, best
         if np.isfinite(best.utility[0]) and np.abs(place).max() < NEAR_THE_WALL * radius:
             break
-        centre = centre + place
+        view = View(view.at(place), view.axes)
     if kept is None:
         raise TooManyError
     whole, best = kept

@@ -19,32 +19,36 @@ rows that are open in a square are those whose distance is below the square's ra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import linprog
 
 from evenhand.engines import _kernels
-from evenhand.engines.distances import EDGES, HALF, SCALES, Grid, LineCounts, Lines
+from evenhand.engines.distances import EDGES, HALF, SCALES, Grid, LineCounts, Lines, View
+from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.engines.strip import Found, InStrip, pieces, solve_strip, tests_of
+from evenhand.engines.zoom import first_view, multipliers_of, narrowed, places_around
 from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
-from evenhand.search import Certified, Problem
+from evenhand.search import Certified
 from evenhand.search.problem import FEASIBILITY_SLACK, Status, conclude
 
-FAR, FARTHEST = 1.0, 1024.0
-RINGS_TO, RING = 2.0**-10, 0.8
+FAR, FARTHEST = 64.0, 2.0**20
+RINGS_TO, RING = 2.0**-10, 0.75
 SMALLEST_PART = 1 / 1024
 MOST_BOXES = 20_000
 SMALLEST_RING = 1 / 128
-SMALLEST_INSIDE, BOXES_INSIDE = 1 / 64, 2000
+# Boxes inside the square, in two rounds: how small against it, and how many.
+ROUNDS = ((1 / 64, 2000), (1 / 2048, 12_000))
+PLACES_A_ROUND, PLACES_NEARBY = 1000, 200
+SIZES_TO_TRY = tuple(2.0**-k for k in range(2, 12))
 WIDE = 2.0
 MOST_CENTRES, MOST_THRESHOLDS = 4, 3
 MOST_PIECES = 4
-SIZES_TO_TRY = (2.0**-4, 2.0**-6, 2.0**-7, 2.0**-8, 2.0**-9, 2.0**-10, 2.0**-11)
 DEVIATIONS_ALLOWED = 3.0
 
 
@@ -64,37 +68,37 @@ class _Exclusion:
         """Return whether a box (c1, c2, r1, r2, nearest, farthest) contains nothing of interest."""
         self.boxes += 1
         near = box[4] == box[5] == 1.0
-        # The margin is for rows that rounding put into the bin beside theirs.
-        far = float(np.abs(box[:2]).max() + box[2:4].max()) if near else 1.0
+        reach = np.abs(box[:2]) + box[2:4]
         size = max(box[2], box[3])
-        grids = self.histogram.by_grid
-        grid, above = next((one for one in grids if one[0].fuzz * far * WIDE <= size), grids[-1])
-        fuzz = grid.fuzz * far + _kernels.MARGIN
+        for grid, above in self.histogram.by_grid:
+            # The margin is for rows that rounding put into the bin beside theirs.
+            fuzz = grid.fuzz(*reach) + _kernels.MARGIN
+            if np.median(fuzz) * WIDE <= size:
+                break
         _kernels.most_in_box(above, self.prices, EDGES, grid.units, box, fuzz, near, SCALES, self.most)
         return bool((self.most < self.needed).any())
 
     def radius(self) -> float:
         """Return the radius of a square outside of which everything is excluded; infinite if there is none."""
         if not all(self._ring_excluded(part) for part in _far_parts()):
-            return np.inf
+            return float(np.inf)
         radius = FAR
         while radius > RINGS_TO and all(self._ring_excluded(part) for part in _ring_parts(radius * RING, radius)):
             radius *= RING
         return radius
 
-    def survivors(self, radius: float) -> FloatArray:
-        """Return boxes (c1, c2, r1, r2) that hold everything of interest in a square: most of it is settled."""
-        stack, left = [np.array([0.0, 0.0, radius, radius, 1.0, 1.0])], []
-        smallest, most = SMALLEST_INSIDE * radius, self.boxes + BOXES_INSIDE
-        while stack:
-            box = stack.pop()
+    def survivors(self, boxes: Iterable[FloatArray], smallest: float, most: int) -> FloatArray:
+        """Return parts of some boxes that hold everything of interest in them; large boxes are looked at first."""
+        queue, left, most = deque(boxes), [], self.boxes + most
+        while queue:
+            box = queue.popleft()
             if self.excluded(box):
                 continue
             if max(box[2], box[3]) <= smallest or self.boxes > most:
-                left.append(box[:4])
+                left.append(box)
             else:
-                stack += _halves(box)
-        return np.array(left).reshape(-1, 4)
+                queue.extend(_halves(box))
+        return np.array(left).reshape(-1, 6)
 
     def _ring_excluded(self, box: FloatArray) -> bool:
         """Return whether a part of a ring is excluded, if necessary by its parts."""
@@ -167,25 +171,21 @@ def _ring_parts(inner: float, outer: float) -> Iterator[FloatArray]:
             yield box
 
 
-def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale: FloatArray) -> Rule:
-    """Return the best rule for all rows, with its proof; the centre is a rule near it, in units of the scale."""
-    grid = Grid.of(ground.n_rows)
+def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
+    """Return the best rule for all rows, with its proof."""
+    view, aspect = first_view(ground, sample)
     for _ in range(MOST_CENTRES):
-        tally = Lines(ground, centre, scale, reader.weighted, grid)
+        tally = Lines(ground, view, reader.weighted, Grid.of(ground.n_rows, aspect))
         histogram = LineCounts(tally, reader.count_dense(tally))
-        places = _places_to_try(20, 48)
+        places = places_around(4.0)
         sums = np.array([histogram.sums_at(place)[0] for place in places])
-        multipliers = _multipliers(ground.problem, sums)
-        threshold, best = _best_known(histogram, places)
+        multipliers = multipliers_of(ground.problem, sums)
+        threshold, _ = _best_known(histogram, places)
         if not np.isfinite(threshold):
             # No rule is known: search again around the one closest to the bounds.
             excess = [ground.problem.excess(one[1:]) for one in sums]
-            centre = centre + places[int(np.argmin(excess))]
+            view = View(view.at(places[int(np.argmin(excess))]), view.axes)
             continue
-        for size in SIZES_TO_TRY:
-            better, where = _best_known(histogram, best + size * _places_to_try(10, 24))
-            if better > threshold:
-                threshold, best = better, where
         for _ in range(MOST_THRESHOLDS):
             found = _solve(tally, histogram, reader, multipliers, threshold)
             if not isinstance(found, float):
@@ -193,10 +193,39 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
             threshold = found
         if isinstance(found, Rule):
             return found
-        if not best.any():
-            break
-        centre = centre + best
+        view = narrowed(histogram, view, ground.n_rows)
     raise TooManyError
+
+
+def _open_boxes(
+    histogram: LineCounts, multipliers: FloatArray, threshold: float, gap: float
+) -> tuple[FloatArray, float, float, int] | None:
+    """Return boxes with everything of interest, the radius of their square, the best threshold and the boxes tried."""
+    exclusion = _Exclusion(histogram, multipliers, threshold + gap)
+    radius = exclusion.radius()
+    if not radius <= FAR:
+        return None
+    boxes, tried = np.array([[0.0, 0.0, radius, radius, 1.0, 1.0]]), exclusion.boxes
+    for turn, (smallest, most) in enumerate(ROUNDS):
+        exclusion = _Exclusion(histogram, multipliers, threshold + gap)
+        boxes = exclusion.survivors(boxes, smallest * radius, most)
+        tried += exclusion.boxes
+        if not len(boxes):
+            break
+        threshold = max(threshold, _best_inside(histogram, boxes, turn))
+    return boxes[:, :4], radius, threshold, tried
+
+
+def _best_inside(histogram: LineCounts, boxes: FloatArray, seed: int) -> float:
+    """Return the utility that some rule in boxes very likely has: random ones, then closer and closer to the best."""
+    rng = np.random.default_rng(seed)
+    some = boxes[rng.integers(len(boxes), size=PLACES_A_ROUND)]
+    best, where = _best_known(histogram, some[:, :2] + some[:, 2:4] * rng.uniform(-1.0, 1.0, (PLACES_A_ROUND, 2)))
+    for size in SIZES_TO_TRY:
+        better, place = _best_known(histogram, where + size * rng.normal(size=(PLACES_NEARBY, 2)))
+        if better > best:
+            best, where = better, place
+    return best
 
 
 def _solve(
@@ -206,16 +235,16 @@ def _solve(
     ground = tally.ground
     solver = ground.options.solver
     assert isinstance(solver, Certified)
-    exclusion = _Exclusion(histogram, multipliers, threshold + solver.gap)
-    radius = exclusion.radius()
-    if not radius <= FAR:
+    opened = _open_boxes(histogram, multipliers, threshold, solver.gap)
+    if opened is None:
         return None
-    boxes = exclusion.survivors(radius)
+    boxes, radius, threshold, tried = opened
     if not len(boxes) and ground.meets(ground.at_zero) and ground.at_zero[0] >= threshold:
         bound = float(ground.at_zero[0]) + solver.gap
-        return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=exclusion.boxes)
-    # One bin more than the square: what rounding puts beyond an edge is then still brought back.
-    bins = int(np.searchsorted(EDGES, radius)) - HALF + 1
+        return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=tried)
+    # Lines that cut the square have twice its radius as distance, in units of the larger contrast, and one bin more for
+    # what rounding puts beyond an edge.
+    bins = min(int(np.searchsorted(EDGES, 2.0 * radius)) - HALF + 1, HALF - 1)
     strips = pieces(boxes, histogram, reader.most) if len(boxes) else []
     if not 0 < len(strips) <= MOST_PIECES:
         return None
@@ -240,38 +269,8 @@ def _solve(
     return ground.rule(found.problem, replace(solution, stopped=found.stopped))
 
 
-def _places_to_try(circles: int, angles_a_circle: int) -> FloatArray:
-    """Return rules around the centre: on circles that grow up to 1, and the centre itself."""
-    angles = np.arange(angles_a_circle) * (2.0 * np.pi / angles_a_circle)
-    sizes = 2.0 ** (0.5 * np.arange(1.0 - circles, 1.0))
-    around = np.column_stack([np.cos(angles), np.sin(angles)])
-    return np.vstack([np.zeros((1, 2)), *(size * around for size in sizes)])
-
-
-def _multipliers(problem: Problem, sums: FloatArray) -> FloatArray:
-    """Return the prices of the constraints at which no mixture of some rules is better than those allowed."""
-    lower, upper = problem.lower[0], problem.upper[0]
-    values = sums[:, 1:].T
-    above, below = upper < np.inf, lower > -np.inf
-    found = linprog(
-        -sums[:, 0],
-        A_ub=np.vstack([values[above], -values[below]]),
-        b_ub=np.concatenate([upper[above], -lower[below]]),
-        A_eq=np.ones((1, len(sums))),
-        b_eq=[1.0],
-        method="highs",
-    )
-    if found.status != 0:
-        return np.zeros(len(lower))
-    prices = np.zeros(len(lower))
-    marginals = -np.asarray(found.ineqlin.marginals)
-    prices[above] += marginals[: int(above.sum())]
-    prices[below] -= marginals[int(above.sum()) :]
-    return prices
-
-
 def _best_known(histogram: LineCounts, places: FloatArray) -> tuple[float, FloatArray]:
-    """Return the utility that some rule very likely has that meets the bounds, and where it is.
+    """Return the utility that some rule very likely has that meets the bounds, one of these or z = 0, and where it is.
 
     Rows whose decision is not known decide independently of each other, so their sum is far smaller than their number.
     A utility that turns out not to be there is noticed when the rows are.

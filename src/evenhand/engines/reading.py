@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines.counter import Counter, DenseCounter, counter_of
-from evenhand.engines.gathering import Choice, RawRows
+from evenhand.engines.gathering import Choice, RawRows, Sample
 from evenhand.engines.schema import FINEST, Columns, Tally, Words
 from evenhand.inputs import FloatArray
 
@@ -51,11 +51,15 @@ class TooManyError(Exception):
 
 
 class Reader:
-    """A table, the used columns, and a limit for its rows in memory. It counts passes and rows."""
+    """A table, the used columns, and a limit for its rows in memory. It counts passes and rows.
+
+    ``sample`` are rows that the first pass has drawn, if it could.
+    """
 
     def __init__(self, source: Readable, columns: Columns, most: int) -> None:
         self.source, self.columns, self.most = source, columns, most
         self.passes = self.brought = 0
+        self.sample: RawRows | None = None
 
     @property
     def weighted(self) -> bool:
@@ -74,6 +78,10 @@ class Reader:
         counter = DenseCounter(tally.empty(), self.weighted)
         self.source.fill(self.columns, tally, counter)
         return counter.counts
+
+    def drawn(self, share: float, names: tuple[str, ...]) -> RawRows | None:
+        """Return a sample of the rows: that of the first pass, or about a share of them in one more."""
+        return self.sorted_rows(Sample(share, names)) if self.sample is None else self.sample
 
     def rows(self, choice: Choice) -> RawRows | None:
         """Return the rows of a choice, in any order, or None where they are too many."""

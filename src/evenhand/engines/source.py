@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
@@ -16,7 +16,8 @@ from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_c
 from evenhand.engines.gathering import Choice, Everything, RawRows
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, warn_if_coarse
-from evenhand.engines.reading import MOST_COUNTED, Reader, count
+from evenhand.engines.opening import ROWS_OF_A_SAMPLE, Opening, open_frames
+from evenhand.engines.reading import MOST_COUNTED, Counted, Reader, count
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
 from evenhand.engines.schema import (
@@ -115,6 +116,10 @@ class Source(Protocol):
         """
         ...
 
+    def frames(self, columns: Columns) -> Iterator[Frame] | None:
+        """Yield all rows under their inner names; None where an engine counts them elsewhere."""
+        ...
+
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""
         ...
@@ -206,7 +211,12 @@ def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, m
 
 def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cells: int) -> Aggregate:
     """Return what a tally of cells counts, after checking it."""
-    words, sums, rows, reached = count(source, columns, cells, level, max_cells)
+    return _checked(source, columns, cells, count(source, columns, cells, level, max_cells))
+
+
+def _checked(source: Source, columns: Columns, cells: Cells, counted: Counted) -> Aggregate:
+    """Return counted cells, after checking them."""
+    words, sums, rows, reached = counted
     _check_words(source, columns, cells, words, rows)
     weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
     if rows.size and not weight.sum() > 0.0:
@@ -261,13 +271,23 @@ def learn_source(
     check_plain(wanted)
     if source.again and can_be_exact(wanted):
         atoms = Atoms(columns.schema, columns.weight is not None, costs=wanted.costs)
-        counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
         reader = Reader(source, columns, max(most, FEWEST_ROWS_IN_MEMORY))
-        reader.passes += 1
-        found = learn_out_of_core(counted, reader, wanted, tolerance)
+        found = learn_out_of_core(_opened(reader, source, atoms), reader, wanted, tolerance)
         if found is not None:
             return found
     return _learn_in_cells(source, columns, wanted, tolerance, {"level": level, "max_cells": max_cells})
+
+
+def _opened(reader: Reader, source: Source, atoms: Atoms) -> Aggregate:
+    """Return the atoms of a table, after checking them; the reader gets a sample if the rows are streamed here."""
+    columns = reader.columns
+    reader.passes += 1
+    opening = Opening(columns, atoms, min(ROWS_OF_A_SAMPLE, reader.most // 2))
+    frames = source.frames(columns) if opening.possible else None
+    if frames is None:
+        return _counted(source, columns, atoms, FINEST, MOST_COUNTED)
+    counted, reader.sample = open_frames(frames, opening)
+    return _checked(source, columns, atoms, counted)
 
 
 def _check_options(given: Iterable[str]) -> None:

@@ -142,6 +142,9 @@ class Table:
             else:
                 _add(counter, _grouped(words, tally, len(sums), counter.level).toArrow())
 
+    def frames(self, columns: Columns) -> None:
+        """Return None: rows are counted on the cluster."""
+
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or one more than ``most``."""
         with plain_errors():

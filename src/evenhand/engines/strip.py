@@ -68,19 +68,19 @@ class InStrip:
     def __post_init__(self) -> None:
         self._square = InSquare(self.tally, self.bins)
 
-    def where(self, dialect: str) -> str:
+    def where(self, dialect: str) -> str | None:
         """Return the SQL condition, which is that of the square."""
         return self._square.where(dialect)
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are wanted, and add the others of the square up."""
         tally, ground = self.tally, self.tally.ground
-        scores, n = tally.scores(frame)
+        scores, n = tally.scores.of(frame)
         weight = np.ascontiguousarray(frame.get("w" if tally.weighted else "n", np.empty(0)), dtype=np.float64)
-        point = tally.centre + self.strip.centre
+        origin = tally.view.origin
         kept = np.zeros(n, dtype=bool)
         self.weight += _kernels.cut_strip(
-            (scores, ground.codes_of(frame), weight), tally.form, (tally.centre, point, self.strip.axes),
+            (scores, ground.codes_of(frame), weight), tally.form, (origin, origin + self.strip.centre, self.strip.axes),
             self.bins, SCALES, self.sure, kept,
         )  # fmt: skip
         return kept
@@ -134,8 +134,7 @@ def solve_strip(choice: InStrip, counts: LineCounts, raw: RawRows) -> Found:
     assert isinstance(solver, Certified)
     sure = counts.sure(choice.bins) + choice.sure @ counts.units
     whole = problem_inside(ground, raw, sure)
-    origin = (tally.centre + choice.strip.centre) / tally.scale
-    axes = (choice.strip.axes.T / tally.scale).T
+    origin, axes = tally.view.at(choice.strip.centre), tally.view.axes @ choice.strip.axes
     local = moved(whole, origin, axes)
     claimed, bound, nodes, stopped = search_box(local, solver, np.ones(2), ground.options.random_state)
     best = _settled(whole, claimed, origin, axes)
