@@ -23,10 +23,9 @@ from evenhand.inputs import FloatArray
 from evenhand.search import Problem
 from evenhand.search.problem import typical_size
 
-FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 64, 512, 8
-# Bins are fine up to the distance where rows are usually brought back, which is about 1 in units of the axes.
-SCALES = _kernels.Bins(0.25, (4, 4, 12), (512, 64, 8), 4 * 512 + 4 * 64 + 12 * 8)
-HALF = SCALES.half
+FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 128, 1024, 8
+# Bins of d / (1 + |d|): they are fine up to where rows are usually brought back, which is about 1 in units of the axes.
+HALF = 1 << 11
 BINS = 2 * HALF
 # A direction has one place more than bins, so that what is above the last one is there too.
 ROW = BINS + 1
@@ -49,7 +48,7 @@ class Grid:
     @classmethod
     def of(cls, n_rows: int, aspect: float = 1.0) -> Grid:
         """Return the grid for some rows: many directions add noise, as each has its own threshold; few add fuzz."""
-        wanted = 2 ** round(np.log2(1.4 * np.cbrt(n_rows)))
+        wanted = 2 ** round(np.log2(3.0 * np.cbrt(n_rows)))
         return cls(int(np.clip(wanted, FEWEST_DIRECTIONS, MOST_DIRECTIONS)), aspect)
 
     @property
@@ -80,8 +79,15 @@ class Grid:
 
     def fuzz(self, first: float, second: float) -> FloatArray:
         """Return how far a row's threshold can be from that of its direction, where z is so far from the centre."""
+        fuzz: FloatArray = self._widths[0] * second + self._widths[1] * first
+        return fuzz
+
+    @cached_property
+    def _widths(self) -> FloatArray:
+        """Half of the width of each direction's slopes, where the first contrast is the larger one and where not."""
         half = 0.5 * np.diff(self._slopes) * (1.0 + 1e-6) + 1e-12
-        return np.concatenate([*[half[0] * second] * 2, *[half[1] * first] * 2])
+        none = np.zeros(self.directions // 2)
+        return np.vstack([np.concatenate([half[0], half[0], none]), np.concatenate([none, half[1], half[1]])])
 
     @cached_property
     def units(self) -> FloatArray:
@@ -145,15 +151,7 @@ class Lines:
         g, sizes, size, level = self._texts(dialect)
         m = self.ground.linear.margin(dialect)
         unit = size if self.grid.directions == 1 else f"greatest(abs({g[0]}), abs({g[1]}))"
-        x = f"(abs({level}) / {unit} / {SCALES.finest!r} + 1)"
-        octave = f"floor(log2({x}))"
-        cases, before, octaves = [], 0, 0
-        for number, bins in zip(SCALES.octaves, SCALES.bins, strict=True):
-            bin_ = f"{before} + ({octave} - {octaves}) * {bins} + floor(({x} / pow(2, {octave}) - 1) * {bins})"
-            before, octaves = before + number * bins, octaves + number
-            cases.append(f"WHEN {octave} < {octaves} THEN {bin_}")
-        inside = f"least(CASE {' '.join(cases)} ELSE {HALF - 1} END, {HALF - 1})"
-        place = f"CASE WHEN {level} >= 0 THEN {HALF} + {inside} ELSE {HALF - 1} - {inside} END"
+        place = f"least(floor(({level} / ({unit} + abs({level})) + 1) * {HALF}), {BINS - 1})"
         if self.grid.directions > 1:
             sides, aspect, larger = self.grid.directions // 4, self.grid.aspect, f"abs({g[0]}) >= abs({g[1]})"
             share = (
@@ -203,8 +201,11 @@ class Lines:
         """Return what :meth:`place` computes."""
         scores, n = self.scores.of(frame)
         places = np.empty(n, dtype=np.int64)
-        grid = self.grid.directions, self.grid.aspect
-        _kernels.place_lines(scores, self.form, self.view.origin, grid, SCALES, places)
+        if self.grid.directions == 1:
+            _kernels.place_distances(scores, self.form, self.view.origin, HALF, places)
+        else:
+            grid = self.grid.directions, self.grid.aspect
+            _kernels.place_lines(scores, self.form, self.view.origin, grid, HALF, places)
         return places
 
     def empty(self) -> NDArray[Any]:
@@ -241,13 +242,8 @@ class InSquare:
 
 
 def _edges() -> FloatArray:
-    side, octave = [], 0
-    for octaves, bins in zip(SCALES.octaves, SCALES.bins, strict=True):
-        for _ in range(octaves):
-            side.append(SCALES.finest * (2.0**octave * (1.0 + np.arange(bins) / bins) - 1.0))
-            octave += 1
-    whole = np.append(np.concatenate(side), np.inf)
-    return np.concatenate([-whole[:0:-1], whole])
+    share = np.arange(1, BINS) / HALF - 1.0
+    return np.concatenate([[-np.inf], share / (1.0 - np.abs(share)), [np.inf]])
 
 
 EDGES = _edges()
@@ -275,8 +271,8 @@ class LineCounts:
     def by_grid(self) -> list[tuple[Grid, NDArray[Any]]]:
         """The same counts in grids of fewer directions, the fewest first: enough for boxes that are wide."""
         found = [(self.grid, self.above)]
-        if self.grid.directions >= 4 * DIRECTIONS_AT_ONCE:
-            few = Grid(self.grid.directions // DIRECTIONS_AT_ONCE, self.grid.aspect)
+        while found[0][0].directions >= 4 * DIRECTIONS_AT_ONCE:
+            few = Grid(found[0][0].directions // DIRECTIONS_AT_ONCE, self.grid.aspect)
             apart = found[0][1].reshape(few.directions, DIRECTIONS_AT_ONCE, ROW, -1)
             found.insert(0, (few, apart.sum(axis=1, dtype=apart.dtype)))
         return found
@@ -285,7 +281,7 @@ class LineCounts:
         """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""
         on, unsure = (np.zeros(self.ground.n_codes) for _ in range(2))
         fuzz = self.grid.fuzz(*np.abs(place)) + _kernels.MARGIN
-        _kernels.sums_at_place(self.above, self.grid.units, place, fuzz, SCALES, on, unsure)
+        _kernels.sums_at_place(self.above, self.grid.units, place, fuzz, HALF, on, unsure)
         return self.constant + on @ self.units, unsure @ np.abs(self.units) + np.abs(self.loose).sum(axis=0)
 
     def check(self, found: float, bins: int) -> None:
