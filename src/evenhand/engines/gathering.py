@@ -138,7 +138,7 @@ class RawRows:
         found = {}
         for entry, names in zip(self.schema.scored, self.schema.names, strict=True):
             array = np.column_stack([self.frame[name] for name in names])
-            found[entry.attribute] = array.reshape(len(array), 2, -1) if entry.joint else array
+            found[entry.attribute] = array.reshape(len(array), 2, len(entry.groups)) if entry.joint else array
         return found
 
 

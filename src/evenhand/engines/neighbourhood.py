@@ -20,6 +20,8 @@ from evenhand.search.sweep import Best
 MOST_CUBES = 4
 NEAR_THE_WALL = 0.9
 SHARE_OF_THE_ROOM = 0.9
+# More rows make a larger cube, but not a better rule: the sample's is close.
+MOST_ROWS = 600_000
 
 
 def learn_nearby(ground: Ground, reader: Reader, view: View) -> Rule:
@@ -28,7 +30,7 @@ def learn_nearby(ground: Ground, reader: Reader, view: View) -> Rule:
     for _ in range(MOST_CUBES):
         tally = Lines(ground, view, reader.weighted, Grid(1))
         counts = LineCounts(tally, reader.count_dense(tally))
-        bins = _bins(counts, SHARE_OF_THE_ROOM * reader.most)
+        bins = _bins(counts, min(SHARE_OF_THE_ROOM * reader.most, MOST_ROWS))
         raw = reader.sorted_rows(InSquare(tally, bins))
         if raw is None:
             break

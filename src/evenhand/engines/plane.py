@@ -34,8 +34,9 @@ from evenhand.rules.rule import Rule
 from evenhand.search import Certified
 from evenhand.search.problem import Status, conclude
 
-# How small boxes become, and how many are tried, before rows are brought back.
-ROUNDS = ((1 / 8, 10_000), (1 / 64, 3000))
+# How small boxes become before rows are brought back, in two rounds, and how many are tried: fewer if rows are few.
+SIZES = 1 / 8, 1 / 64
+FEWEST_BOXES, MOST_BOXES, ROWS_A_BOX = 300, 3000, 20_000
 MOST_CENTRES, MOST_THRESHOLDS = 4, 3
 MOST_PIECES = 4
 
@@ -77,7 +78,9 @@ def _solve(
     if not exclusion.bounded():
         return None
     whole = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]])
-    boxes, threshold, place, tried = shrunk(histogram, whole, (multipliers, threshold, solver.gap), ROUNDS)
+    boxes, threshold, place, tried = shrunk(
+        histogram, whole, (multipliers, threshold, solver.gap), _rounds(ground.n_rows)
+    )
     radius = float((np.abs(boxes[:, :2]) + boxes[:, 2:4]).max(initial=0.0))
     if not len(boxes) and ground.meets(ground.at_zero) and ground.at_zero[0] >= threshold:
         bound = float(ground.at_zero[0]) + solver.gap
@@ -107,3 +110,9 @@ def _solve(
         return found.utility
     solution = conclude(found.problem, 0, found.z, upper_bound=found.bound, nodes=found.nodes)
     return ground.rule(found.problem, replace(solution, stopped=found.stopped))
+
+
+def _rounds(n_rows: int) -> list[tuple[float, int]]:
+    """Return how small boxes become, and how many are tried: not more than what they save in rows is worth."""
+    most = int(np.clip(n_rows / ROWS_A_BOX, FEWEST_BOXES, MOST_BOXES))
+    return [(size, most) for size in SIZES]

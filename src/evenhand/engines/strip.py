@@ -25,7 +25,7 @@ from evenhand.search.problem import Stopped
 from evenhand.search.sweep import Best, centred
 
 # Where so many rows are open, they are counted around the best rule known before they are searched one by one.
-FEW_ROWS, PARTS, SMALL = 50_000, 8, 1e-6
+FEW_ROWS, PARTS, SMALL = 300_000, 8, 1e-6
 DIRECTIONS, LARGEST_ASPECT, ROWS_FOR_SIZES = 256, 256.0, 50_000
 ROUNDS = ((1 / 16, 1000), (1 / 128, 3000))
 
@@ -135,6 +135,9 @@ def _solve_part(part: _Part, solver: Certified, place: FloatArray, known: Found 
     best = Best.none(whole)
     if known is None:
         best.offer(whole, place)
+    if not len(part.raw):
+        best.offer(whole, part.view.centre)
+        return Found(float(best.utility[0]), best.z[0], float(best.utility[0]) + solver.gap, whole, 0, None)
     local = moved(whole, part.view.centre, part.view.axes)
     to_beat = float(best.utility[0]) if known is None else known.utility
     seed = part.ground.options.random_state
@@ -178,8 +181,9 @@ def _smaller_parts(
     ground, raw = part.ground, part.raw
     solver = ground.options.solver
     assert isinstance(solver, Certified)
-    frame, (near, aspect) = {**raw.frame, "w": raw.weight}, _by_size(ground, raw, View(z, part.view.axes))
-    tally = Lines(ground, near, True, Grid(DIRECTIONS, aspect))
+    near, aspect = _by_size(ground, raw, View(z, part.view.axes))
+    frame = {**raw.frame, "w" if raw.weighted else "n": raw.weight}
+    tally = Lines(ground, near, raw.weighted, Grid(DIRECTIONS, aspect))
     counted = tally.empty()
     _kernels.add_dense(tally.words(frame)[:, 0], np.ascontiguousarray(raw.weight), counted)
     counts = LineCounts(tally, counted)
