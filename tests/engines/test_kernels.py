@@ -127,7 +127,7 @@ def test_rows_without_a_line_are_set_apart():
     assert places[3] < grid.places
     place_distances(scores, form, np.zeros(2), HALF, places)
     assert places[:3].tolist() == [Grid(1).never + 1, Grid(1).never, Grid(1).delicate]
-    place_breakpoints(scores, form_of(weights[:1], (0.0,)), 1.0, 8, places)
+    place_breakpoints(scores, form_of(weights[:1], (0.0,)), 0.0, 1.0, 8, places)
     assert places[:3].tolist() == [17, 16, 18]
     assert places[3] < 16
 
@@ -170,16 +170,17 @@ def test_place_distances_are_in_units_of_all_contrasts(seed):
 
 
 @covers(place_breakpoints)
-@given(seed=seeds, unit=st.sampled_from([0.5, 2.0]))
-def test_place_breakpoints_bins_them_by_the_way_rows_turn(seed, unit):
+@given(seed=seeds, unit=st.sampled_from([0.5, 2.0]), centre=st.sampled_from([0.0, -0.3]))
+def test_place_breakpoints_bins_them_by_the_way_rows_turn(seed, unit, centre):
     rng = np.random.default_rng(seed)
     scores, form = rng.random((3, 100)), form_of(rng.normal(size=(1, 2)), (0.05,))
     margin, contrast = 2.0 * scores[0] - 1.0, form.weights[0] @ scores[1:] + 0.05
     places = np.empty(100, dtype=np.int64)
-    place_breakpoints(scores, form, unit, 64, places)
+    place_breakpoints(scores, form, centre, unit, 64, places)
     line = np.abs(contrast) > 1e-2
     assert ((places >= 64) == (contrast < 0.0))[line].all()
-    share = margin / contrast / (unit + np.abs(margin / contrast))
+    distance = margin / contrast - centre
+    share = distance / (unit + np.abs(distance))
     assert (np.abs((places % 64 + 0.5) / 32 - 1.0 - share)[line] <= 1 / 64 + 1e-9).all()
 
 

@@ -213,11 +213,11 @@ def place_distances(scores, form, centre, half, places):
 
 
 @njit(cache=True, nogil=True)
-def place_breakpoints(scores, form, unit, bins, places):
+def place_breakpoints(scores, form, centre, unit, bins, places):
     """Set each row's place on the line: the bin of its breakpoint, after all bins for rows that rise with z.
 
-    Breakpoints are mapped to bins by b / (unit + |b|). Rows without one have the two places after these, and the next
-    one is for rows whose contrast is rounding.
+    Breakpoints are mapped to bins by their distance b from the centre: b / (unit + |b|). Rows without one have the two
+    places after these, and the next one is for rows whose contrast is rounding.
     """
     contrasts = np.zeros(1)
     half = bins // 2
@@ -226,7 +226,8 @@ def place_breakpoints(scores, form, unit, bins, places):
         if fate != LINE:
             places[i] = 2 * bins + ((1 if margin > form.tie else 0) if fate == NONE else 2)
             continue
-        fraction = margin / (unit * size + abs(margin))
+        level = margin - centre * contrasts[0]
+        fraction = level / (unit * size + abs(level))
         if contrasts[0] > 0.0:
             places[i] = min(int((fraction + 1.0) * half), bins - 1)
         else:

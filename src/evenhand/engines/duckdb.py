@@ -23,6 +23,7 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter, DenseCounter
 from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
+from evenhand.engines.near import NearAggregate
 from evenhand.engines.schema import Cells, Columns, Frame, Tally
 from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
@@ -134,12 +135,25 @@ def learn_rule(
 
 
 def aggregate(
-    data: Any, *, level: int = 12, max_cells: int = 200_000, memory_limit: str | None = None, **names: Unpack[Names]
-) -> Aggregate:
-    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters."""
+    data: Any,
+    *,
+    near: Rule | None = None,
+    level: int = 12,
+    max_cells: int = 200_000,
+    memory_limit: str | None = None,
+    **names: Unpack[Names],
+) -> Aggregate | NearAggregate:
+    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters.
+
+    With ``near``, a rule with one contrast that was learnt from the counts of all sites, rows are counted a second
+    time, finely around that rule: :class:`~evenhand.engines.NearAggregate`.
+    """
     table = Table(data, memory_limit)
+    columns = shared.find_columns(table, **names)
+    if near is not None:
+        return shared.aggregate_near(table, columns, near)
     size: Size = {"level": level, "max_cells": max_cells}
-    return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
+    return shared.aggregate_source(table, columns, **size)
 
 
 def apply(

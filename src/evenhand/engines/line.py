@@ -16,14 +16,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
 from evenhand.engines.gathering import RawRows, check_weight
-from evenhand.engines.ground import Columnar, Ground
+from evenhand.engines.ground import Columnar, Ground, LinearScores
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.engines.schema import Frame, Words
 from evenhand.errors import InfeasibleError
@@ -42,16 +42,46 @@ MOST_RUNS = 64
 MOST_TURNS = 8
 
 
+class Coded(Protocol):
+    """What a tally of breakpoints needs to know: the contrast, and numbers for combinations of label and groups."""
+
+    @property
+    def linear(self) -> LinearScores:
+        """The contrasts as linear expressions of the scores."""
+        ...
+
+    @property
+    def n_codes(self) -> int:
+        """How many combinations of label and groups there may be."""
+        ...
+
+    def code_text(self) -> str:
+        """Return the number of a row's combination of label and groups as SQL."""
+        ...
+
+    def codes_of(self, frame: Frame) -> NDArray[np.int64]:
+        """Return what :meth:`code_text` computes."""
+        ...
+
+    def empty(self, places: int, weighted: bool) -> NDArray[Any]:
+        """Return space for the weight of each code at each of some places."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Breakpoints:
     """The tally of breakpoints: rows by bin, by the way in which they turn, by label and groups.
+
+    Bins are fine around a ``centre``: half of those on each side are up to ``within`` away (None: half the costs).
 
     Places are the bins of rows that fall as z grows, those of rows that rise, rows that are always decided 0, those
     that are always decided 1, and delicate rows.
     """
 
-    ground: Ground
+    ground: Coded
     weighted: bool
+    centre: float = 0.0
+    within: float | None = None
     payload: tuple[str, ...] = ()
     width: int = 1
 
@@ -68,8 +98,14 @@ class Breakpoints:
 
     @property
     def unit(self) -> float:
-        """The breakpoint in the middle between 0 and infinity, as bins go."""
-        return 0.5 * sum(self.ground.options.costs)
+        """The distance in the middle between 0 and infinity, as bins go."""
+        return 0.5 * sum(self.ground.linear.costs) if self.within is None else self.within
+
+    def at(self, edge: NDArray[Any]) -> FloatArray:
+        """Return the z of edges of bins, from 0 to their number."""
+        share = edge / (BINS // 2) - 1.0
+        z: FloatArray = self.centre + self.unit * share / (1.0 - np.abs(share))
+        return z
 
     def empty(self) -> NDArray[Any]:
         """Return space for the weight of each word."""
@@ -83,8 +119,9 @@ class Breakpoints:
         """Return the SQL expression of the way in which a row turns and of its bin, as one number."""
         linear = self.ground.linear
         m, g, size = linear.margin(dialect), linear.contrast(0, dialect), linear.size(0, dialect)
-        half, tie = BINS // 2, MARGIN_ROUNDING * sum(self.ground.options.costs)
-        fraction = f"{m} / ({self.unit!r} * abs({g}) + abs({m}))"
+        half, tie = BINS // 2, MARGIN_ROUNDING * sum(linear.costs)
+        level = f"({m} - {self.centre!r} * {g})" if self.centre else m
+        fraction = f"{level} / ({self.unit!r} * abs({g}) + abs({level}))"
         falling = f"CAST(least(floor(({fraction} + 1) * {half}), {BINS - 1}) AS BIGINT)"
         rising = f"CAST(least(floor((1 - {fraction}) * {half}), {BINS - 1}) AS BIGINT) + {RISING * BINS}"
         never = f"{2 * BINS} + CASE WHEN {m} > {tie!r} THEN 1 ELSE 0 END"
@@ -113,7 +150,7 @@ class Breakpoints:
         """Return what :meth:`place` computes."""
         scores, n = self._scores.of(frame)
         places = np.empty(n, dtype=np.int64)
-        _kernels.place_breakpoints(scores, self._form, self.unit, BINS, places)
+        _kernels.place_breakpoints(scores, self._form, self.centre, self.unit, BINS, places)
         return places
 
 
@@ -148,7 +185,7 @@ class InBins:
         return self._wanted[self.tally.places(frame)]
 
 
-class _Histogram:
+class Histogram:
     """The sums of gains and effects in each bin, and bounds for every bin."""
 
     def __init__(self, ground: Ground, counts: NDArray[Any]) -> None:
@@ -181,18 +218,23 @@ class _Histogram:
         edges: FloatArray = self.constant + after + before
         return edges
 
-    def best_edge(self) -> float:
-        """Return the best utility of an edge that meets the bounds for any decisions of delicate rows, or of z = 0."""
+    def sure_edges(self) -> FloatArray:
+        """Return the utility of each edge that meets the bounds for any decisions of delicate rows; else -inf."""
         problem, (high, low) = self.ground.problem, self.loose
         above, below = self.edges + high, self.edges + low
         fine = ((below[:, 1:] >= problem.lower[0] - FEASIBILITY_SLACK)
                 & (above[:, 1:] <= problem.upper[0] + FEASIBILITY_SLACK)).all(axis=1)  # fmt: skip
-        best = float(below[fine, 0].max(initial=-np.inf))
+        return np.where(fine, below[:, 0], -np.inf)
+
+    def best_edge(self) -> float:
+        """Return the best utility of an edge that meets the bounds for any decisions of delicate rows, or of z = 0."""
+        best = float(self.sure_edges().max())
         at_zero = self.ground.at_zero
         return max(best, float(at_zero[0])) if self.ground.meets(at_zero) else best
 
-    def open_bins(self, threshold: float) -> NDArray[np.bool_]:
-        """Return a mask of the bins that may contain a rule that meets the bounds and is as good as a threshold."""
+    @cached_property
+    def most(self) -> FloatArray:
+        """The most that a rule in each bin can reach; -inf where none can meet the bounds."""
         problem, edges = self.ground.problem, self.edges
         falling, rising = self.turning
         # What is sure in bin b: the bins beside it may be in it, so their rows are not.
@@ -203,7 +245,11 @@ class _Histogram:
         high, low = sure + high + self.loose[0], sure + low + self.loose[1]
         slack = FEASIBILITY_SLACK + 1e-10
         can = (high[:, 1:] >= problem.lower[0] - slack) & (low[:, 1:] <= problem.upper[0] + slack)
-        found: NDArray[np.bool_] = can.all(axis=1) & (high[:, 0] >= threshold - problem.resolution)
+        return np.where(can.all(axis=1), high[:, 0], -np.inf)
+
+    def open_bins(self, threshold: float) -> NDArray[np.bool_]:
+        """Return a mask of the bins that may contain a rule that meets the bounds and is as good as a threshold."""
+        found: NDArray[np.bool_] = (self.most >= threshold - self.ground.problem.resolution) & (self.most > -np.inf)
         # Rows that change at 0 do not change in the middle of a bin: z = 0 is a separate rule.
         found[[BINS // 2 - 1, BINS // 2]] = True
         return found
@@ -240,7 +286,7 @@ def _with_neighbours(part: FloatArray) -> FloatArray:
 def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
     """Return the best rule for all rows, with its proof."""
     tally = Breakpoints(ground, reader.weighted)
-    histogram = _Histogram(ground, reader.count_dense(tally))
+    histogram = Histogram(ground, reader.count_dense(tally))
     threshold = histogram.best_edge()
     for _ in range(MOST_TURNS):
         runs = histogram.runs(histogram.open_bins(threshold))
@@ -252,7 +298,7 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
         solved = ground.options.solver.solve(problem, random_state=ground.options.random_state)[0]
         if isinstance(solved, NoRule):
             if threshold == -np.inf and solved.proven:
-                raise _infeasible(histogram)
+                raise infeasible(histogram)
             threshold = -np.inf
         elif solved.utility >= threshold - problem.resolution:
             return ground.rule(problem, solved)
@@ -262,7 +308,7 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
     raise TooManyError
 
 
-def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tuple[tuple[int, int], ...]) -> Problem:
+def _reduced(histogram: Histogram, tally: Breakpoints, raw: RawRows, runs: tuple[tuple[int, int], ...]) -> Problem:
     """Return the problem in which the rows of bins that were not fetched change in the middle of their bin."""
     ground = histogram.ground
     margin, contrasts, table = ground.arrays(raw)
@@ -270,8 +316,7 @@ def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tupl
     for first, last in runs:
         settled[first : last + 1] = False
     place = np.flatnonzero(settled)
-    fraction = (place + 0.5) / (BINS // 2) - 1.0
-    middles = tally.unit * fraction / (1.0 - np.abs(fraction))
+    middles = tally.at(place + 0.5)
     constant = histogram.constant.copy()
     constant[0] -= ground.problem.offset
     margins = np.concatenate([margin, middles, -middles, [1.0]])
@@ -285,7 +330,7 @@ def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tupl
     return ground.problem_of(margins, contrast[:, None], together, decide)
 
 
-def _infeasible(histogram: _Histogram) -> InfeasibleError:
+def infeasible(histogram: Histogram) -> InfeasibleError:
     """Return an exception that names a tolerance that can be met, if there is one."""
     ground = histogram.ground
     moving = ground.setting.system.moving

@@ -13,9 +13,10 @@ from evenhand.arguments import Seed, check_label, check_text, check_whole, is_mi
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, DenseCounter, check_level
 from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_core
-from evenhand.engines.gathering import Choice, Everything, RawRows
+from evenhand.engines.gathering import Choice, Everything, RawRows, check_weight
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, warn_if_coarse
+from evenhand.engines.near import NearAggregate, Site, check_near, columns_near, tally_of
 from evenhand.engines.opening import ROWS_OF_A_SAMPLE, Opening, open_frames
 from evenhand.engines.reading import MOST_COUNTED, Counted, Reader, count
 from evenhand.engines.recount import Decisions, Recount, places
@@ -207,6 +208,20 @@ def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, m
     """Return the aggregate of a table, after checking what was counted."""
     check_level(level, max_cells)
     return _counted(source, columns, Cells(columns.schema, columns.weight is not None), level, max_cells)
+
+
+def aggregate_near(source: Source, columns: Columns, rule: Rule) -> NearAggregate:
+    """Return the counts of a table around a rule, in two passes, after checking what was counted."""
+    check_near(rule)
+    columns, weighted = columns_near(columns, rule), columns.weight is not None
+    atoms = Atoms(columns.schema, weighted, costs=rule.costs)
+    reader = Reader(source, columns, FEWEST_ROWS_IN_MEMORY)
+    counted = _opened(reader, source, atoms)
+    site = Site(columns.schema, rule)
+    dense = reader.count_dense(tally_of(site, weighted))
+    places, codes = np.divmod(np.flatnonzero(dense), site.n_codes)
+    check_weight(float(dense.sum()), float(counted.weight.sum()))
+    return NearAggregate(rule, counted, weighted, places, codes, dense[dense > 0.0])
 
 
 def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cells: int) -> Aggregate:
