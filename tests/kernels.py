@@ -10,6 +10,7 @@ from numba import njit
 
 from evenhand.search.kernels.boxes import Boxes
 from evenhand.search.kernels.bundles import Bundles, Tree, bundle_planes
+from evenhand.search.kernels.kinds import Kinds, Tally, count_halves, find_kinds
 from evenhand.search.kernels.ladder import Incumbent, Ladder
 from evenhand.search.kernels.planes import merge_planes
 from problems import random_problem
@@ -46,7 +47,7 @@ def planes_of(problem):
     merged, constant = np.empty((n, problem.dimension + 2 + n_effects)), np.zeros(1 + n_effects)
     slots = np.full(2 ** int(np.ceil(np.log2(2 * n + 16))), -1, dtype=np.int32)
     rows = problem.margin, problem.contrasts, problem.gain, problem.effects
-    found = merge_planes(*rows, np.ones(problem.dimension), slots, merged, constant)
+    found, _ = merge_planes(*rows, np.ones(problem.dimension), slots, merged, constant, Kinds.room(n))
     return np.ascontiguousarray(merged[:found]), constant
 
 
@@ -60,13 +61,25 @@ def bundles_of(planes, n_coordinates, depth):
     return Bundles.of(codes, directions)
 
 
-class Scene:
-    """Random planes and a box on a random face, with its open rows found row by row; ``rows`` are these."""
+def tally_of(planes, first):
+    """Return the kinds of planes, with memory for counts."""
+    kinds = Kinds.room(len(planes))
+    return Tally.of(Kinds(kinds.codes, kinds.rows[: find_kinds(planes, len(planes), first, kinds)]))
 
-    def __init__(self, seed, *, n, k, kind="plain", most=0.3, axis=None):
+
+class Scene:
+    """Random planes and a box on a random face, with its open rows found row by row; ``rows`` are these.
+
+    With ``few``, the planes have at most this number of kinds.
+    """
+
+    def __init__(self, seed, *, n, k, kind="plain", most=0.3, axis=None, few=0):
         self.rng = np.random.default_rng(seed)
         self.problem = random_problem(seed, n=n, k=k, kind=kind)
         self.planes, _ = planes_of(self.problem)
+        if few:
+            drawn = self.rng.normal(size=(few, self.planes.shape[1] - k - 1))
+            self.planes[:, k + 1 :] = drawn[self.rng.integers(few, size=len(self.planes))] / len(self.planes)
         self.k = k
         self.axis = int(self.rng.integers(k + 1)) if axis is None else axis
         centre, radius = self.rng.uniform(-1, 1, k + 1), self.rng.uniform(0.05, most, k + 1)
@@ -97,6 +110,13 @@ class Scene:
         boxes.start[1], boxes.size[1] = 5, len(self.rows)
         boxes.rows[5 : 5 + len(self.rows)] = self.rows
         boxes.centre[1], boxes.radius[1], boxes.sums[1] = centre, radius, self.sums
+
+    def tally(self):
+        """Return the counts of the scene's box, as if it were both of its halves."""
+        tally = tally_of(self.planes, self.k + 1)
+        n_columns, n = self.amounts.shape[1], len(self.planes)
+        count_halves(self.planes, self.boxes, 1, 0, 0.0, Boxes.halves(self.k + 1, n_columns, n), tally)
+        return tally
 
     def points(self, number):
         """Return random points of the box."""

@@ -262,7 +262,7 @@ patterns = njit(lambda *arguments: kernels._patterns(*arguments))
 )
 def test_the_leaf_of_a_point_has_the_sums_of_its_decisions(seed, kind, sizes):
     problem = block_problem(seed, sizes=sizes, k=3, kind=kind)
-    planes, scale, constant = planes_of(problem)
+    planes, scale, constant, _ = planes_of(problem)
     blocks = blocks_of(planes[:, :4])
     if blocks is None:  # ties may leave too few planes
         return
@@ -336,7 +336,7 @@ def test_a_node_has_the_extremes_of_its_patterns(seed, n):
 
 def test_rates_that_many_constraints_share_are_kept_once():
     problem, _, _ = known_problem(0, groups=4, n=200, criterion="eo")
-    planes, _, _ = planes_of(problem)
+    planes, *_ = planes_of(problem)
     forest, _ = forest_of(planes, blocks_of(planes[:, : problem.dimension + 1]))
     assert problem.effects.shape[1] == 12
     assert forest.rates.shape[1] == 2

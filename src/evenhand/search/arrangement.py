@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evenhand.inputs import FloatArray
 from evenhand.search.kernels.bundles import ROWS_A_BUNDLE, Bundles, Tree, bundle_planes
+from evenhand.search.kernels.kinds import Kinds
 from evenhand.search.kernels.ladder import RESOLUTION, Incumbent, Ladder, first_step_met
 from evenhand.search.kernels.planes import merge_planes
 from evenhand.search.problem import Problem, typical_size
@@ -23,7 +24,7 @@ Region = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The planes of a problem in half-cube coordinates, their bundles, and the bounds of the rules.
+    """The planes of a problem in half-cube coordinates, their bundles and kinds, and the bounds of the rules.
 
     ``constant`` has the sums of the rows whose decision does not depend on z.
     """
@@ -32,15 +33,16 @@ class Arrangement:
     constant: FloatArray
     ladder: Ladder
     bundles: Bundles
+    kinds: Kinds
 
     @classmethod
     def of(cls, problem: Problem) -> Arrangement:
         """Return a problem's arrangement."""
-        planes, scale, constant = planes_of(problem)
+        planes, scale, constant, kinds = planes_of(problem)
         # Kernels that are called through a pointer need contiguous, writable arrays.
         lower, upper, basis = np.array(problem.lower), np.array(problem.upper), np.array(problem.basis, dtype=np.intp)
         ladder = Ladder(np.ascontiguousarray(lower), np.ascontiguousarray(upper), basis, scale)
-        return cls(planes, constant, ladder, _bundles_of(planes, problem.dimension + 1))
+        return cls(planes, constant, ladder, _bundles_of(planes, problem.dimension + 1), kinds)
 
     @property
     def dimension(self) -> int:
@@ -109,8 +111,8 @@ def pieces(centre: FloatArray, radius: FloatArray) -> list[Region]:
     return found
 
 
-def planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the planes, the scale that each contrast was divided by, and the sums that do not depend on z."""
+def planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray, Kinds]:
+    """Return the planes, the scale of each contrast, the sums that do not depend on z, and the planes' kinds."""
     scale = np.array([_scale(column) for column in problem.contrasts.T])
     n, n_effects = problem.effects.shape
     constant = np.zeros(1 + n_effects)
@@ -119,8 +121,10 @@ def planes_of(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
     slots = np.full(2 ** max(4, int(np.ceil(np.log2(max(1, 2 * n))))), -1, dtype=np.int32)
     # The kernel would be compiled again for read-only arrays.
     rows = [np.require(a, requirements="W") for a in (problem.margin, problem.contrasts, problem.gain, problem.effects)]
-    found = merge_planes(*rows, scale, slots, merged, constant)
-    return np.ascontiguousarray(merged[:found]), scale, constant
+    kinds = Kinds.room(n)
+    found, number = merge_planes(*rows, scale, slots, merged, constant, kinds)
+    kinds = Kinds(kinds.codes[:found], kinds.rows[:number])
+    return np.ascontiguousarray(merged[:found]), scale, constant, kinds
 
 
 def _bundles_of(planes: FloatArray, n_coordinates: int) -> Bundles:

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from evenhand.search.kernels.boxes import Boxes, classify
+from evenhand.search.kernels.boxes import Boxes
+from evenhand.search.kernels.kinds import Kinds, Tally, count_halves
 from evenhand.search.problem import Stopped
 
 # Work is counted in row visits, so that results do not depend on how busy the machine is.
@@ -91,12 +92,13 @@ class Budget:
 def visits_a_second() -> float:
     """Return how many rows a core visits in a second, measured once and rounded to a power of two."""
     rng = np.random.default_rng(0)
-    planes = rng.normal(size=(20_000, 8))
-    box, halves = Boxes.room(1, 3, 3, 0), Boxes.halves(3, 3, len(planes))
-    box.centre[0], box.radius[0] = [1.0, 0.1, 0.1], [0.0, 0.1, 0.1]
-    fastest = np.inf
+    planes = rng.normal(size=(20_000, 6))
+    n, fastest = len(planes), np.inf
+    box, halves = Boxes.room(1, 3, 3, n), Boxes.halves(3, 3, n)
+    tally = Tally.of(Kinds(np.arange(n, dtype=np.int32) % 16, np.arange(16, dtype=np.int32)))
+    box.centre[0], box.radius[0], box.size[0], box.rows[:] = [1.0, 0.1, 0.1], [0.0, 0.1, 0.1], n, np.arange(n)
     for _ in range(20):
         started = time.thread_time()
-        classify(planes, box, 0, halves)
+        count_halves(planes, box, 0, 1, 0.05, halves, tally)
         fastest = min(fastest, time.thread_time() - started)
     return float(2.0 ** np.round(np.log2(len(planes) / (VISITS_BESIDE * max(fastest, 1e-9)))))

@@ -179,7 +179,7 @@ def _search_parts(
 def _solve(problem: Problem, options: Certified, budget: Budget, known: FloatArray, random_state: Any) -> _Found:
     """Solve a problem in as few dimensions as possible, given the utilities of known rules."""
     if problem.dimension > 1 and may_have_blocks(problem):
-        planes, scale, constant = planes_of(problem)
+        planes, scale, constant, _ = planes_of(problem)
         blocks = blocks_of(planes[:, : problem.dimension + 1])
         if blocks is not None:
             _prepare_known_groups(budget)
@@ -274,7 +274,7 @@ def _compile_known_groups() -> None:
     """Process one range of a problem of six rows, which compiles the missing kernels."""
     margin, groups = np.linspace(-0.5, 0.5, 6), np.repeat(np.eye(2), 3, axis=0)
     toy = Problem(margin, groups, margin, groups, np.full(2, -9.0), np.full(2, 9.0))
-    planes, scale, constant = planes_of(toy)
+    planes, scale, constant, _ = planes_of(toy)
     blocks = blocks_of(planes[:, :3])
     assert blocks is not None
     with notice_of_compilation(branch_ranges), quick_compilation():

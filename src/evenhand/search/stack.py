@@ -16,6 +16,7 @@ from evenhand.search.budget import Budget
 from evenhand.search.kernels.boxes import Boxes, Outlook
 from evenhand.search.kernels.branch import DONE, OUT_OF_ROOM, Limits, branch
 from evenhand.search.kernels.bundles import Bundles
+from evenhand.search.kernels.kinds import Tally
 from evenhand.search.kernels.ladder import RESOLUTION, Incumbent
 from evenhand.search.kernels.leaves import Leaf, enumerator
 from evenhand.search.problem import NoRule, Solution
@@ -68,6 +69,7 @@ class Stack:
         self.met = Boxes.room(MEETINGS_A_TURN + 1, k + 1, c + 1, 4 * n + 64)
         self.outlook = Outlook.room(k + 1, c + 1)
         self.bundles = Bundles.of(arrangement.bundles.codes, arrangement.bundles.directions)
+        self.tally = Tally.of(arrangement.kinds)
         self.leaf = Leaf.room(k, c + 1, steps, min(n, max(sizes)))
         self.enumerate_cells = enumerator(k == 2)
         self.met_before: dict[bytes, tuple[_Results, int]] = {}
@@ -88,7 +90,7 @@ class Stack:
             room = self.boxes, self.halves, self.met
             leaf = self.leaf, self.enumerate_cells
             code, looked_at, visited = branch(
-                planes, ladder, self.bundles, *room, incumbent, self.outlook, *leaf, limits
+                planes, ladder, self.bundles, self.tally, *room, incumbent, self.outlook, *leaf, limits
             )
             visits, nodes = visits - visited, nodes - looked_at
             self.spent += visited, looked_at

@@ -17,7 +17,7 @@ from evenhand.search.kernels.branch import (
     room_for_halves,
 )
 from evenhand.search.kernels.leaves import Leaf, enumerator
-from kernels import Scene, bundles_of, covers, entry
+from kernels import Scene, bundles_of, covers, entry, tally_of
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -72,7 +72,9 @@ def search(scene, ladder, incumbent, visits=10**9, nodes=10**9, sizes=(8, 20)):
     leaf = Leaf.room(k, k + 1, len(ladder.lower), max(sizes)), enumerator(k == 2)
     bundles, outlook = bundles_of(scene.planes, k + 1, 2), Outlook.room(k + 1, k + 1)
     limits = Limits(*sizes, 0.0, visits, nodes)
-    found = branch(scene.planes, ladder, bundles, *room, incumbent, outlook, *leaf, limits)
+    found = branch(
+        scene.planes, ladder, bundles, tally_of(scene.planes, k + 1), *room, incumbent, outlook, *leaf, limits
+    )
     return found, stack, met
 
 

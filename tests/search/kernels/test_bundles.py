@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenhand.search.kernels.bundles import BINS, bundle_planes, bundled, place_turns
-from kernels import Scene, bundles_of, covers, entry
+from evenhand.search.kernels.bundles import BINS, bundle_planes, bundled, place_turns, worth
+from kernels import Scene, bundles_of, covers, entry, tally_of
 from problems import KINDS
 
 seeds = st.integers(0, 2**32 - 1)
@@ -57,17 +57,24 @@ def test_planes_with_like_directions_share_a_bundle():
 
 @covers(bundled)
 @settings(max_examples=60)
-@given(seed=seeds, kind=st.sampled_from(KINDS), n=st.integers(1, 200), k=st.integers(2, 4), depth=st.integers(0, 4))
+@given(
+    seed=seeds,
+    kind=st.sampled_from(KINDS),
+    n=st.integers(1, 200),
+    k=st.integers(2, 4),
+    depth=st.integers(0, 4),
+    few=st.sampled_from([0, 5]),
+)
 def test_the_bound_of_bundled_planes_holds_for_every_rule_in_a_box_and_is_no_looser_than_the_best_choices(
-    seed, kind, n, k, depth
+    seed, kind, n, k, depth, few
 ):
-    scene = Scene(seed, n=n, k=k, kind=kind)
+    scene = Scene(seed, n=n, k=k, kind=kind, few=few)
     if len(scene.rows) == 0:
         return
     weight, prices = float(scene.rng.integers(2)), scene.rng.normal(size=k)
     found = bundles_of(scene.planes, k + 1, depth)
     number = entry(place_turns)(scene.planes, scene.boxes, 1, scene.axis, found)
-    bound = entry(bundled)(scene.planes, scene.boxes, 1, weight, prices, found, number)
+    bound = entry(bundled)(scene.planes, scene.boxes, 1, weight, prices, found, tally_of(scene.planes, k + 1), number)
     price = (scene.amounts @ np.concatenate([[weight], -prices]))[scene.rows]
     assert bound <= np.maximum(price, 0.0).sum() + 1e-9
     decisions = scene.points(200) @ scene.v[scene.rows].T > 0.0
@@ -93,3 +100,10 @@ def test_rows_turn_between_the_bins_where_they_are_placed(seed, kind, n, k, dept
     decisions = points @ scene.v[scene.rows].T > 0.0
     assert decisions[reached < low].all()
     assert not decisions[reached >= high].any()
+
+
+@covers(worth)
+def test_the_worth_of_a_plane_is_its_gain_less_the_prices_of_its_effects():
+    scene = Scene(0, n=20, k=3)
+    found = [entry(worth)(scene.planes, i, np.uint64(4), 2.0, np.array([1.0, 0.0, -3.0])) for i in range(20)]
+    np.testing.assert_allclose(found, scene.amounts @ [2.0, -1.0, 0.0, 3.0], atol=1e-15)

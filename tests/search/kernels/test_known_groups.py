@@ -28,7 +28,7 @@ def forest(seed, *, sizes=(6, 9), k=2, tolerance=0.3):
     problem = type(problem)(
         rows[:, 0], rows[:, 1:], problem.gain, problem.effects, problem.lower, problem.upper, problem.offset
     )
-    planes, _, constant = planes_of(problem)
+    planes, _, constant, _ = planes_of(problem)
     found, turned = forest_of(planes, blocks_of(planes[:, : k + 1]))
     return problem, found, constant + turned
 

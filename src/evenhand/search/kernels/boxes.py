@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from evenhand.inputs import FloatArray
 from evenhand.search.kernels.bundles import bundled, place_turns
 from evenhand.search.kernels.decorators import inlined, inner
+from evenhand.search.kernels.kinds import count_halves, measure
 from evenhand.search.kernels.ladder import RESOLUTION, multipliers_at, offer, prune
 
 SMALL_RADIUS = 1e-8
@@ -103,81 +104,6 @@ def copy_box(source, i, target, j, count):
 
 
 @inlined
-def classify(planes, boxes, b, halves):
-    """Split all planes into surely 1 (added to the sums), surely 0 and open (kept), for the first of two boxes.
-
-    The loop has no branches, because the outcome for a row is effectively random.
-    """
-    centre, radius, kept, sums = boxes.centre[b], boxes.radius[b], halves.rows, halves.sums[0]
-    # Unsigned numbers are not checked for being negative, which matters in the inner loops.
-    first, n_columns = np.uint64(centre.shape[0]), np.uint64(sums.shape[0])
-    # A point has at least three coordinates: these need no loop.
-    c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
-    opened = 0
-    for i in range(planes.shape[0]):
-        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
-        reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
-        for j in range(3, centre.shape[0]):
-            value += planes[i, j] * centre[j]
-            reach += abs(planes[i, j]) * radius[j]
-        kept[opened] = i
-        opened += abs(value) < reach
-        on = 1.0 if value >= reach else 0.0
-        for c in range(n_columns):
-            sums[c] += on * planes[i, first + c]
-    halves.size[0] = opened
-
-
-@inlined
-def classify_halves(planes, boxes, b, split, halves):
-    """Do the same as ``classify`` for the open rows of a box and both of its halves along a side, in one pass."""
-    centre, radius, rows, count = boxes.centre[b], boxes.radius[b], boxes.rows[boxes.start[b] :], boxes.size[b]
-    first_kept, second_kept = halves.rows[halves.start[0] :], halves.rows[halves.start[1] :]
-    first_sums, second_sums = halves.sums[0], halves.sums[1]
-    first, three, n_columns = np.uint64(centre.shape[0]), np.uint64(3), np.uint64(first_sums.shape[0])
-    half = 0.5 * radius[split]
-    # A point has at least three coordinates and a row three amounts: these need no loop, and their sums no memory.
-    c0, c1, c2, r0, r1, r2 = centre[0], centre[1], centre[2], radius[0], radius[1], radius[2]
-    f0, f1, f2 = first_sums[0], first_sums[1], first_sums[2]
-    s0, s1, s2 = second_sums[0], second_sums[1], second_sums[2]
-    one = np.uint64(0)
-    two = np.uint64(0)
-    for position in range(count):
-        i = np.uint64(rows[position])
-        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
-        reach = abs(planes[i, 0]) * r0 + abs(planes[i, 1]) * r1 + abs(planes[i, 2]) * r2
-        for j in range(3, centre.shape[0]):
-            v = planes[i, j]
-            value += v * centre[j]
-            reach += abs(v) * radius[j]
-        turn = half * planes[i, split]
-        reach -= abs(turn)
-        below = value - turn
-        above = value + turn
-        first_kept[one] = i
-        one += np.uint64(abs(below) < reach)
-        second_kept[two] = i
-        two += np.uint64(abs(above) < reach)
-        on_below = 1.0 if below >= reach else 0.0
-        on_above = 1.0 if above >= reach else 0.0
-        a0, a1, a2 = planes[i, first], planes[i, first + np.uint64(1)], planes[i, first + np.uint64(2)]
-        f0 += on_below * a0
-        f1 += on_below * a1
-        f2 += on_below * a2
-        s0 += on_above * a0
-        s1 += on_above * a1
-        s2 += on_above * a2
-        for c in range(three, n_columns):
-            amount = planes[i, first + c]
-            first_sums[c] += on_below * amount
-            second_sums[c] += on_above * amount
-    first_sums[0], first_sums[1], first_sums[2] = f0, f1, f2
-    second_sums[0], second_sums[1], second_sums[2] = s0, s1, s2
-    halves.size[0] = one
-    halves.size[1] = two
-
-
-@inlined
 def side_to_halve(planes, boxes, b, count, shares):
     """Return the side of a box that contributes most to its open rows' reach: halving it decides the most of them.
 
@@ -197,8 +123,9 @@ def side_to_halve(planes, boxes, b, count, shares):
                 reach += part
                 largest = max(largest, part)
             if largest >= SMALL_RADIUS:
+                inverse = 1.0 / reach
                 for j in range(shares.shape[0]):
-                    shares[j] += abs(planes[i, j]) * radius[b, j] / reach
+                    shares[j] += abs(planes[i, j]) * radius[b, j] * inverse
         best = 0
         for j in range(1, shares.shape[0]):
             if shares[j] > shares[best]:
@@ -209,86 +136,36 @@ def side_to_halve(planes, boxes, b, count, shares):
 
 
 @inner
-def halve(planes, stack, halves, shares):
-    """Take a box from the stack and classify its rows for its halves; return how many these are.
+def halve(planes, stack, halves, tally, shares):
+    """Take a box from the stack and count its rows in its halves; return how many these are.
 
-    A box whose rows have not been classified is not halved, but classified.
+    A box whose rows have not been classified is not halved: all planes are counted in it.
     """
     top = stack.height[0] - 1
     whole = stack.size[top] < 0
-    count = planes.shape[0] if whole else stack.size[top]
-    split = 0 if whole else side_to_halve(planes, stack, top, count, shares)
-    share = 0.0 if whole else 0.5
+    split = 0
+    share = 0.0
+    if whole:
+        stack.size[top] = planes.shape[0]
+        for i in range(planes.shape[0]):
+            stack.rows[stack.start[top] + i] = i
+    else:
+        split = side_to_halve(planes, stack, top, stack.size[top], shares)
+        share = 0.5
     for half in range(2):
-        copy_box(stack, top, halves, half, count - count)
+        copy_box(stack, top, halves, half, 0)
         halves.centre[half, split] += (half * 2 - 1) * (share * halves.radius[half, split])
         halves.radius[half, split] *= 1.0 - share
         halves.guess[half, 0] *= FADING
         halves.guess[half, 1] *= FADING
-    if whole:
-        classify(planes, stack, top, halves)
-    else:
-        classify_halves(planes, stack, top, split, halves)
+    count_halves(planes, stack, top, split, share * stack.radius[top, split], halves, tally)
     stack.height[0] = top
     halves.height[0] = 1 if whole else 2
-    return count
+    return stack.size[top]
 
 
 @inlined
-def measure(planes, boxes, b, outlook):
-    """Sum the possible contributions of open rows: (best gain, best gain minus multipliers * effects), and ranges.
-
-    ``middle`` gets the sums at the centre, ``low`` and ``high`` the smallest and largest sums of each effect of open
-    rows. The third value returned is the smallest distance of the centre from a plane.
-    """
-    centre, sums, rows, count = boxes.centre[b], boxes.sums[b], boxes.rows[boxes.start[b] :], boxes.size[b]
-    multipliers, middle, low, high = outlook.multipliers, outlook.middle, outlook.low, outlook.high
-    first, one, two, n_values = np.uint64(centre.shape[0]), np.uint64(1), np.uint64(2), np.uint64(low.shape[0])
-    for c in range(middle.shape[0]):
-        middle[c] = sums[c]
-    for c in range(low.shape[0]):
-        low[c] = 0.0
-        high[c] = 0.0
-    c0, c1, c2, m0, m1, m2 = centre[0], centre[1], centre[2], sums[0], sums[1], sums[2]
-    price1, price2 = multipliers[0], multipliers[1]
-    low1, low2, high1, high2 = low[0], low[0], low[0], low[0]
-    gains = 0.0
-    priced = 0.0
-    nearest = np.inf
-    for position in range(count):
-        i = np.uint64(rows[position])
-        value = planes[i, 0] * c0 + planes[i, 1] * c1 + planes[i, 2] * c2
-        for j in range(3, centre.shape[0]):
-            value += planes[i, j] * centre[j]
-        nearest = min(nearest, abs(value))
-        on = 1.0 if value > 0.0 else 0.0
-        price = planes[i, first]
-        gains += max(price, 0.0)
-        m0 += on * price
-        effect = planes[i, first + one]
-        price -= price1 * effect
-        high1 += max(effect, 0.0)
-        low1 += min(effect, 0.0)
-        m1 += on * effect
-        effect = planes[i, first + two]
-        price -= price2 * effect
-        high2 += max(effect, 0.0)
-        low2 += min(effect, 0.0)
-        m2 += on * effect
-        for c in range(two, n_values):
-            effect = planes[i, first + one + c]
-            price -= multipliers[c] * effect
-            high[c] += max(effect, 0.0)
-            low[c] += min(effect, 0.0)
-            middle[one + c] += on * effect
-        priced += max(price, 0.0)
-    middle[0], middle[1], middle[2] = m0, m1, m2
-    low[0], low[1], high[0], high[1] = low1, low2, high1, high2
-    return gains, priced, nearest
-
-
-@inlined
-def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles, number):
+def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles, tally, number):
     """Return whether the bundles prove that no rule in the box meets the bounds of a step, and a guess for its parts.
 
     The direction in which the centre violates the bounds is tried: all rules of the box may violate them there. The
@@ -320,13 +197,13 @@ def infeasible(planes, boxes, b, face, step, outlook, ladder, bundles, number):
             needed += v * (upper[step, c] if v > 0.0 else lower[step, c])
     if number == 0:
         number = place_turns(planes, boxes, b, face, bundles)
-    least -= bundled(planes, boxes, b, 0.0, violation, bundles, number)
+    least -= bundled(planes, boxes, b, 0.0, violation, bundles, tally, number)
     return least > needed + 1e-9, max(0.05, (at_centre - least) / (scale * plain + 1e-300))
 
 
 @inner
-def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known):
-    """Set the bound of a box, -inf if it has nothing better, and keep its centre if that is; return row visits.
+def examine(planes, boxes, b, bundles, tally, outlook, ladder, incumbent, target, known):
+    """Set the bound of a half, -inf if it has nothing better, and keep its centre if that is; return row visits.
 
     ``known`` is the smallest utility over the steps before the box was processed.
     """
@@ -335,8 +212,8 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
     bounds, no_price = boxes.bound, outlook.no_price
     visits = 0
     multipliers_at(centre, ladder, multipliers)
-    gains, priced, nearest = measure(planes, boxes, b, outlook)
-    if nearest > RESOLUTION and centre[0] > RESOLUTION:
+    gains, priced = measure(planes, boxes, b, tally, outlook)
+    if tally.nearest[b] > RESOLUTION and centre[0] > RESOLUTION:
         offer(middle, centre, ladder, incumbent)
     bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
     if last >= 0 and opened > OPEN_FOR_BUNDLES:
@@ -348,13 +225,13 @@ def examine(planes, boxes, b, bundles, outlook, ladder, incumbent, target, known
         ahead = sums[0] + gains - middle[0]
         if middle[0] + HOPE * guess[b, 0] * ahead <= known + target:
             number = place_turns(planes, boxes, b, face, bundles)
-            together = bundled(planes, boxes, b, 1.0, no_price, bundles, number)
+            together = bundled(planes, boxes, b, 1.0, no_price, bundles, tally, number)
             visits += opened
             guess[b, 0] = max(0.05, (sums[0] + together - middle[0]) / (ahead + 1e-300))
             gains = min(gains, together)
             bound, last = prune(sums, gains, priced, low, high, multipliers, ladder, incumbent, target)
         if last >= 0:
-            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles, number)
+            hopeless, guess[b, 1] = infeasible(planes, boxes, b, face, last, outlook, ladder, bundles, tally, number)
             if hopeless:
                 bound = -np.inf
     bounds[b] = bound

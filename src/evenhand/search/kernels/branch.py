@@ -57,7 +57,7 @@ def pile_up(halves, stack, start):
 
 
 @kernel
-def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf, enumerate_cells, limits):
+def branch(planes, ladder, bundles, tally, stack, halves, met, incumbent, outlook, leaf, enumerate_cells, limits):
     """Branch and bound, depth first, until the stack is empty or a budget, of row visits or of boxes, is spent.
 
     A box with at most ``leaf_size`` open rows is enumerated by ``enumerate_cells``; so is a tiny one
@@ -83,10 +83,10 @@ def branch(planes, ladder, bundles, stack, halves, met, incumbent, outlook, leaf
             leave_behind(stack.bound[top], incumbent)
             stack.height[0] = top
             continue
-        visits += halve(planes, stack, halves, outlook.shares)
+        visits += halve(planes, stack, halves, tally, outlook.shares)
         for half in range(halves.height[0]):
             nodes += 1
-            visits += work + examine(planes, halves, half, bundles, outlook, ladder, incumbent, target, known)
+            visits += work + examine(planes, halves, half, bundles, tally, outlook, ladder, incumbent, target, known)
             opened = halves.size[half]
             if halves.bound[half] == -np.inf:
                 halves.size[half] = 0

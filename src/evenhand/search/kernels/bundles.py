@@ -193,7 +193,16 @@ def place_turns(planes, boxes, b, face, bundles):
 
 
 @inner
-def bundled(planes, boxes, b, weight, prices, bundles, number):
+def worth(planes, i, first, weight, prices):
+    """Return ``weight * gain - prices . effects`` of a plane."""
+    price = weight * planes[i, first]
+    for c in range(prices.shape[0]):
+        price -= prices[c] * planes[i, first + np.uint64(1 + c)]
+    return price
+
+
+@inner
+def bundled(planes, boxes, b, weight, prices, bundles, tally, number):
     """Return a bound on what the open rows add to ``weight * gain - prices . effects``, better than one row at a time.
 
     ``place_turns`` has been called for the box, and ``number`` is what it returned. The rows of a bundle turn in the
@@ -201,20 +210,15 @@ def bundled(planes, boxes, b, weight, prices, bundles, number):
     looked at in bins, each with the rows that may turn inside it free to choose.
     """
     rows, count, first = boxes.rows[boxes.start[b] :], boxes.size[b], np.uint64(boxes.centre.shape[1])
-    turns, places, one, two, n_prices = (
-        bundles.turns,
-        bundles.places,
-        np.uint64(1),
-        np.uint64(2),
-        np.uint64(len(prices)),
-    )
+    turns, places, codes, kinds, of_kind = bundles.turns, bundles.places, tally.codes, tally.kinds, tally.prices
+    by_kind = 0 < kinds.shape[0] <= count
+    for kind in range(kinds.shape[0] if by_kind else 0):
+        of_kind[kind] = worth(planes, kinds[kind], first, weight, prices)
     for q in range(number * (BINS + 1)):
         turns[q] = 0.0
     for position in range(count):
         i = np.uint64(rows[position])
-        price = weight * planes[i, first] - prices[0] * planes[i, first + one] - prices[1] * planes[i, first + two]
-        for c in range(two, n_prices):
-            price -= prices[c] * planes[i, first + one + c]
+        price = of_kind[np.uint64(codes[i])] if by_kind else worth(planes, i, first, weight, prices)
         helpful = max(price, 0.0)
         turns[np.uint64(places[position, 0])] += price
         turns[np.uint64(places[position, 1])] += helpful - price

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from evenhand.search.kernels.decorators import kernel
+from evenhand.search.kernels.kinds import find_kinds
 
 
 @kernel
-def merge_planes(margin, contrasts, gain, effects, scale, slots, merged, constant):
+def merge_planes(margin, contrasts, gain, effects, scale, slots, merged, constant, kinds):
     """Merge rows on the same plane: every rule gives them the same decision.
 
     A row is v = (margin, -contrasts / scale). It is divided by its largest component, which makes proportional rows
@@ -16,7 +17,7 @@ def merge_planes(margin, contrasts, gain, effects, scale, slots, merged, constan
     its plane decides 0, so its gain and effects go to ``constant`` and are taken from the plane. Rows whose decision
     no rule changes (g = 0) go to ``constant`` or nowhere. Returns the number of planes in ``merged``, which has v, the
     gain and the effects of each. ``slots``, a power of two of them, at least twice as many as rows and all -1, is
-    memory for a hash table.
+    memory for a hash table. Also fills the kinds of the planes, and returns their number.
     """
     n, k = contrasts.shape
     n_effects = effects.shape[1]
@@ -73,4 +74,4 @@ def merge_planes(margin, contrasts, gain, effects, scale, slots, merged, constan
             constant[0] += gain[i]
             for c in range(n_effects):
                 constant[1 + c] += effects[i, c]
-    return found
+    return found, find_kinds(merged, found, 1 + k, kinds)
