@@ -25,6 +25,8 @@ from evenhand.rules.setting import Options
 from evenhand.search import Certified, NoRule, Smoothed
 
 ROWS_TO_SEARCH = 200_000
+# So that bins of distance, which are fine up to 1, are fine in the cubes whose rows fit in memory.
+PART_OF_AN_AXIS = 1 / 32
 
 
 def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
@@ -63,11 +65,11 @@ def _learn(ground: Ground, reader: Reader) -> Rule:
         raise TooManyError
     if ground.dimension == 2:
         return learn_in_the_plane(ground, reader, sample)
-    return learn_nearby(ground, reader, _first_view(ground, sample))
+    return learn_nearby(ground, reader, _first_view(ground, sample), sample)
 
 
 def _first_view(ground: Ground, sample: RawRows) -> View:
-    """Return a good rule for some of the rows of a sample, and axes of its contrasts' typical sizes."""
+    """Return a good rule for some of the rows of a sample, and axes of parts of its contrasts' typical sizes."""
     raw = sample.take(np.arange(0, len(sample), -(-len(sample) // ROWS_TO_SEARCH)))
     margin, contrasts, table = ground.arrays(raw, sampled=True)
     scale = scale_of(contrasts)
@@ -83,7 +85,7 @@ def _first_view(ground: Ground, sample: RawRows) -> View:
     found = Smoothed().solve(problem, random_state=ground.options.random_state)[0]
     if isinstance(found, NoRule):
         found = Smoothed().closest(problem, random_state=ground.options.random_state)
-    return View(np.array(found.z) / scale, np.diag(1.0 / scale))
+    return View(np.array(found.z) / scale, np.diag(PART_OF_AN_AXIS / scale))
 
 
 def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: Options, tolerance: float) -> Rule:
