@@ -4,8 +4,8 @@ DuckDB: learning from a Parquet file against ``SELECT sum(each column)``, each m
 largest memory: demographic parity (K = 1), equalized odds (K = 2; also with a gap of 1e-5 allowed) and equalized odds
 of two attributes (K = 4) on the rows themselves, and equalized odds in cells. For each the passes, the rows fetched,
 the loss against the optimum if that was proven, and what the rule itself states. The same for the counts of two sites,
-in one round and in two. Two attributes are also compared with the rule of 2 million rows in memory. Spark ``local[2]``: learning against a job that reads the same columns
-and only counts, applying against one that only copies.
+in one round and in two. Two attributes are also compared with the rule of 2 million rows in memory. Spark
+``local[2]``: learning against a job that reads the same columns and only counts, applying against one that only copies.
 """
 
 from __future__ import annotations

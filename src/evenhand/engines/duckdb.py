@@ -100,7 +100,7 @@ def learn_rule(
     contrasts,
 
     - K = 1 is solved exactly, in three passes: the rule has the decisions of :func:`evenhand.learn_rule`;
-    - K = 2 is solved exactly, in four passes or a few more: "optimal", or "gap" with the proven bound;
+    - K = 2 is solved exactly, in three passes or a few more: "optimal", or "gap" with the proven bound;
     - K > 2 is searched around a rule of a sample: "found", counted on all rows.
 
     Otherwise, and if too many rows would have to be fetched, scores are counted in cells, the midpoints of the cells
