@@ -30,7 +30,7 @@ F1 = Comparison(
         OXONFAIR_OURS: partial(fit_evenhand, objective="f1"),
         OXONFAIR: partial(oxonfair_frontier, objective=group_metrics.f1),
     },
-    criteria=("dp",),
+    criteria=("dp", "eo"),
     asked=F1_ASKED,
     measure=measure,
     columns=F1_COLUMNS,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
+from numba import float64, int64
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
 
 from evenhand import _compiled
 from evenhand.engines import _kernels as engine_kernels
@@ -32,6 +37,11 @@ rule = eh.Rule.from_criterion("dp", groups={"sex": ("F", "M")}, priors=[0.5, 0.5
 decisions = rule.decide([0.45, 0.55], [[0.1, 0.9], [0.9, 0.1]])
 print(*decisions, sum(linear_margin.stats.cache_hits.values()))
 """
+
+
+class Pair(NamedTuple):
+    scale: float
+    least: float
 
 
 def run(folder: Path, code: str = SMALL, before: str = "", **environment: str) -> tuple[str, list[str]]:
@@ -133,6 +143,75 @@ def test_without_numbas_private_parts_its_own_cache_is_used(tmp_path):
     before = "import evenhand._compiled as compiled; compiled._FunctionCache = object"
     assert run(tmp_path, before=before) == ("6.0 0", [])
     assert run(tmp_path, before=before) == ("6.0 1", [])
+
+
+def test_without_numbas_pipeline_kernels_are_compiled_by_its_own(tmp_path):
+    before = "import evenhand._compiled as compiled; compiled._CompilerBase = object"
+    code = SMALL.replace("print(", "print(twice._compiler.pipeline_class.__module__, ")
+    assert run(tmp_path, code, before=before) == ("numba.core.compiler 6.0 0", [])
+
+
+def test_an_operation_on_the_same_types_is_resolved_once_for_all_kernels():
+    class Counting:
+        calls = 0
+
+        def resolve_function_type(self, func, args, kws):
+            self.calls += 1
+            return func.get_call_type(context, args, kws)
+
+    context, counting, known = cpu_target.typing_context, Counting(), {}
+    context.refresh()
+    product = context.resolve_value_type(operator.mul)
+    signatures = [
+        _compiled._Resolved(counting, known).resolve_function_type(product, arguments, {})
+        for arguments in [(float64, float64), (float64, float64), (int64, int64), (float64, float64)]
+    ]
+    assert [str(each) for each in signatures] == 2 * ["(float64, float64) -> float64"] + [
+        "(int64, int64) -> int64",
+        "(float64, float64) -> float64",
+    ]
+    assert counting.calls == 2
+
+
+def test_kernels_of_loops_take_tuples_and_slices_and_call_other_kernels():
+    @_compiled.njit(cache=False, allocates=False)
+    def inner(values, pair):
+        total = 0.0
+        for i in range(values.shape[0]):
+            total += max(values[i] * pair.scale, pair.least) / (i + 1)
+        return total
+
+    @_compiled.njit(cache=False, allocates=False)
+    def outer(table, pair):
+        for i in range(table.shape[0]):
+            table[i, 0] = inner(table[i, 1:], pair) + inner(table[0], pair)
+        return table.shape[0] // 2
+
+    mine = np.random.default_rng(0).normal(size=(3, 4))
+    expected = mine.copy()
+    for i in range(3):
+        both = [np.maximum(2.0 * part, -0.5) / np.arange(1, len(part) + 1) for part in (expected[i, 1:], expected[0])]
+        expected[i, 0] = both[0].sum() + both[1].sum()
+    assert outer(mine, Pair(2.0, -0.5)) == 1
+    np.testing.assert_allclose(mine, expected, rtol=1e-12)
+
+
+def test_a_kernel_that_creates_arrays_may_use_whole_arrays_and_comprehensions():
+    @_compiled.njit(cache=False)
+    def whole(table):
+        return np.array([row[0] for row in 2.0 * table + 1.0])
+
+    np.testing.assert_array_equal(whole(np.eye(2)), [3.0, 1.0])
+
+
+def test_calls_inside_have_room_on_the_interpreters_stack():
+    def depth(n):
+        return 0 if n == 0 else 1 + depth(n - 1)
+
+    assert _compiled._call_with_room(depth, 500) == 500
+    assert _compiled._call_with_room(lambda n: _compiled._call_with_room(depth, n), 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        _compiled._call_with_room(lambda n: 1 / n, 0)
 
 
 def test_kernels_run_uncompiled_where_numba_is_told_not_to_compile(tmp_path):

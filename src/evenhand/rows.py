@@ -177,6 +177,14 @@ class Rows:
             )
         return tuple(pair for pair in pairs if isinstance(pair, tuple) and pair[0] not in thin)
 
+    def within(self, key: Stratified, strata: Sequence[Hashable]) -> Self:
+        """Return the rows with an attribute inside each of some strata; unchanged if they have it."""
+        return (
+            self
+            if key in self.groups
+            else self._within(key, tuple(itertools.product(strata, self.groups[key.attribute])))
+        )
+
     def _within(self, key: Stratified, pairs: tuple[Hashable, ...]) -> Self:
         """Return the rows with an attribute whose groups are the given pairs of stratum and group."""
         strata, base = self.strata[key.within], self.attributes.get(key.attribute)

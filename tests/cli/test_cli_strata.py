@@ -65,3 +65,19 @@ def test_what_cannot_be_done_with_strata_is_said(table, capsys):
     assert "--features does not support within=" in capsys.readouterr().err
     assert main([*FIT, "dp within job", "--engine", "duckdb"]) == 2
     assert "An engine does not support within=" in capsys.readouterr().err
+
+
+def test_a_mixture_has_the_weights_of_each_stratum(table, capsys):
+    assert main([*FIT, "dp within job", "--tolerance", "0", "--randomize", "--card", "card.md"]) == 0
+    assert "rules in each of 2 strata" in capsys.readouterr().out
+    assert "In `1` they add up to" in Path("card.md").read_text()
+    mixed = eh.Mixture.from_json(Path("rule.json").read_text())
+    table["id"] = np.arange(len(table))
+    table.to_csv("scores.csv", index=False)
+    assert main(["apply", "rule.json", "scores.csv", "--key", "id", "-o", "decided.csv"]) == 0
+    given = table["p"], table[["p_f", "p_m"]].to_numpy()
+    expected = mixed.decide(*given, strata=table[["job"]], key=table["id"])
+    np.testing.assert_array_equal(pd.read_csv("decided.csv")["decision"], expected)
+    assert main(["explain", "rule.json", "scores.csv", "--at", "1", "--key", "id"]) == 0
+    weight = mixed.for_stratum(2).weights[0]
+    assert f"rule of weight {weight:.4f}" in capsys.readouterr().out

@@ -79,7 +79,7 @@ def test_crossed_attributes_are_learnt_by_an_engine(engine, rows, tmp_path, spar
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine", "duckdb", "--confidence", "0.9", "-o", "x.json"], "--engine learns a rule"),
+        (["--engine", "duckdb", "--card", "card.md", "-o", "x.json"], "--engine learns a rule"),
         (["--engine", "duckdb"], "--engine learns a rule"),
         (["--engine", "duckdb", "--weight", "absent", "-o", "x.json"], "no column 'absent'"),
         (["--engine", "duckdb", "--pos-label", "7", "-o", "x.json"], "no value '7'"),

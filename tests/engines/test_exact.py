@@ -331,8 +331,11 @@ def test_bins_that_many_rows_share_hide_no_better_rule(case, monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"objective": "f1"}, "Engines maximise accuracy"),
-        ({"criterion": eh.MinimaxRate("selection")}, "Engines need linear criteria"),
+        ({"objective": "f1", "search": "smoothed"}, "objective='f1' needs"),
+        (
+            {"criterion": eh.MinimaxRate("selection"), "evidence": "both"},
+            "A criterion whose level is searched for needs",
+        ),
     ],
 )
 def test_what_needs_the_rows_in_memory_is_refused_for_larger_tables(asked, message):

@@ -118,7 +118,7 @@ def test_a_classifier_without_lots():
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"confidence": 0.9}, "confidence"), ({"search": "lines"}, "search"), ({"randomize": "yes"}, "randomize")],
+    [({"search": "lines"}, "search"), ({"randomize": "yes"}, "randomize")],
 )
 def test_what_does_not_go_with_lots_is_refused(options, says):
     with pytest.raises((eh.InputError, ValueError), match=says):

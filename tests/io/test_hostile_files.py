@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import struct
 import zipfile
 
@@ -120,7 +121,7 @@ def test_a_flipped_byte_is_refused_or_does_no_harm(good, tmp_path):
 
 
 def test_versions_are_checked(good, tmp_path):
-    with pytest.raises(ModelFormatError, match="has version 99, but this evenhand reads versions up to 1: update"):
+    with pytest.raises(ModelFormatError, match="has version 99, but this evenhand reads versions up to 2: update"):
         load(change_about(good, version=99), tmp_path)
     for version in ("1", None, True, 0, 1.5):
         with pytest.raises(ModelFormatError, match="must be a whole number"):
@@ -264,6 +265,67 @@ def test_boosted_trees_that_lead_out_of_memory_are_refused(place, tmp_path, unre
     eh.io.save(fair, tmp_path / "fair.skops")
     with pytest.raises(ModelFormatError, match="tree"):
         eh.io.load(tmp_path / "fair.skops")
+
+
+def forged(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=array.dtype == object)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def boosted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("boosted") / "fair.skops"
+    eh.io.save(make(HistGradientBoostingClassifier(max_iter=3)), path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("sizes", lambda a: a + 1, "do not add up"),
+        ("sizes", lambda a: a * [0, 1, 1] + [2**62, 0, 0], "do not add up"),
+        ("sizes", lambda a: -a, "not numbers of nodes"),
+        ("sizes", lambda a: a.astype(float), "not numbers of nodes"),
+        ("sizes", lambda a: a[:0], "do not add up"),
+        ("sizes", lambda a: a.ravel(), "not numbers of nodes"),
+        ("nodes", lambda a: a["value"], "another version of scikit-learn"),
+        ("nodes", lambda a: a[:-1], "do not add up"),
+        ("nodes", lambda a: a[None], "unexpected form"),
+        ("nodes", lambda a: np.array([print], dtype=object), "damaged"),
+        ("raw_left_cat_bitsets", lambda a: a.astype(np.int64), "unexpected form"),
+        ("raw_left_cat_bitsets", lambda a: a.reshape(-1), "unexpected form"),
+        ("raw_left_cat_bitsets", None, "damaged"),
+    ],
+)
+def test_boosted_trees_whose_arrays_do_not_fit_are_refused(boosted, part, change, message, tmp_path):
+    load(boosted, tmp_path)
+    members = members_of(boosted)
+    name = next(name for name in members if name.startswith("trees/") and f".{part}." in name)
+    whole = members.pop(name)
+    if change is not None:
+        members[name] = forged(change(np.load(io.BytesIO(whole))))
+    with pytest.raises(ModelFormatError, match=message):
+        load(pack(members), tmp_path)
+
+
+def test_boosted_trees_in_another_place_are_refused(boosted, tmp_path):
+    def change(schema):
+        for node in nodes_of(schema, "Stored"):
+            text = json.dumps(node)
+            if "rules/" in text:
+                node.update(json.loads(re.sub(r"rules/\d+\.json", "trees/0", text)))
+
+    with pytest.raises(ModelFormatError, match=r"unexpected place|damaged"):
+        load(change_schema(boosted, change), tmp_path)
+
+
+def test_a_few_members_hold_all_trees_of_a_model(boosted):
+    members = members_of(boosted)
+    trees = [name for name in members if name.startswith("trees/")]
+    assert len(trees) == 4 * 2  # of the model and of that of the groups
+    assert json.loads(members["evenhand.json"])["version"] == 2
+    assert "TreePredictor" not in members["schema.json"].decode()
 
 
 @pytest.mark.parametrize("model", [RandomForestClassifier(3), GradientBoostingClassifier(n_estimators=3)])

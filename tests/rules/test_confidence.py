@@ -17,12 +17,12 @@ from evenhand.inputs import Attribute
 from evenhand.rows import Rows, read_rows
 from evenhand.rules import confidence as module
 from evenhand.rules.certify import Band, claims, fixed_sequence, has_paths, share_error, shortfall
-from evenhand.rules.confidence import expected_widths, inner_bounds
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import Criterion, resolve
 from evenhand.rules.events import Event
 from evenhand.rules.paths import Paths
 from evenhand.rules.reserving import reserve_enough, reserve_rows
+from evenhand.rules.rungs import expected_widths, inner_bounds
 from evenhand.rules.setting import Options, Setting
 from evenhand.rules.system import write_out
 from evenhand.statistics.bounds import clopper_pearson_lower

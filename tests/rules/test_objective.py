@@ -135,9 +135,9 @@ def test_a_bound_on_the_linear_utility_is_one_on_the_quotient(seed):
     quotients = np.array([problem.evaluate(d)[0] for d in some])
     np.testing.assert_allclose(quotients, [fbeta_score(y, d, beta=beta, sample_weight=weight) for d in some])
     for value in (0.0, 0.3, float(quotients.max()) - 0.05, float(quotients.max())):
-        linear = max(ratio._at(problem, value).evaluate(d)[0] for d in some)
-        assert ratio._bound(problem, value, linear) >= quotients.max() - 1e-12
-    assert ratio._bound(problem, float(quotients.max()), 0.0) == quotients.max()
+        linear = max(ratio.at_value(problem, value).evaluate(d)[0] for d in some)
+        assert ratio.bound_at(problem, value, linear) >= quotients.max() - 1e-12
+    assert ratio.bound_at(problem, float(quotients.max()), 0.0) == quotients.max()
 
 
 def test_a_frontier_has_the_objective():
@@ -190,7 +190,6 @@ def test_a_classifier_takes_the_objective():
         ({"objective": "f1000"}, "at most 100"),
         ({"objective": "f1", "costs": (1, 5)}, "costs cannot be combined with an objective"),
         ({"objective": "f1", "search": "dual"}, "search='dual'"),
-        ({"objective": "f1", "randomize": True}, "randomize=True"),
     ],
 )
 def test_mistakes_are_named(options, message):

@@ -464,7 +464,9 @@ def test_a_tolerance_that_no_rule_meets_names_the_strata_and_one_that_can_be_met
         eh.learn_rule(**rows, criterion=INSIDE, tolerance=0.0, strata=job)
     rule = eh.learn_rule(**rows, criterion=INSIDE, tolerance=said.value.smallest_tolerance + 1e-9, strata=job)
     assert max(map(abs, rule.solution_.values)) <= said.value.smallest_tolerance + 1e-9
-    assert "randomize" not in str(said.value)
+    assert "randomize=True" in str(said.value)
+    mixed = eh.learn_rule(**rows, criterion=INSIDE, tolerance=0.0, strata=job, randomize=True)
+    assert max(map(abs, mixed.solution_.values)) <= 1e-9
 
 
 @pytest.mark.parametrize(
@@ -495,7 +497,6 @@ def test_what_takes_no_strata_says_so_and_what_to_do():
     learn = {**rows, "criterion": INSIDE, "strata": job}
     for options, text in (
         ({"confidence": 0.9, "criterion": INSIDE & eh.SelectionBudget(upper=0.5)}, "concerns one stratum"),
-        ({"randomize": True}, "randomize=True does not support within="),
         ({"priors": [0.5, 0.5]}, "leave them out"),
     ):
         with pytest.raises(eh.InputError, match=text):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evenhand import tables
 from evenhand.cli.columns import cells_of, check_joint, match_columns, positive_label, which_columns
-from evenhand.engines.learning import check_plain
 from evenhand.engines.source import Source, combinations_of, values_of
 from evenhand.errors import InputError, require
 from evenhand.files import local_path, url_of, whole_folder, whole_or_nothing
@@ -31,17 +30,25 @@ if TYPE_CHECKING:
 EngineName = Literal["duckdb", "spark"]
 
 
-def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options, tolerance: float) -> Rule:
+def learn(
+    name: EngineName,
+    file: Path,
+    columns: ScoreColumns,
+    options: Options,
+    tolerance: float,
+    *,
+    randomize: bool = False,
+    confidence: float | None = None,
+) -> Rule | Mixture:
     """Learn a rule from a table with an engine."""
     if columns.score is None:
         raise InputError("Name the column with the probability of the positive label with --score.")
     engine, data = _open(name, file)
     source: Source = engine.Table(data)
-    for column in (columns.label, *columns.sensitive):
+    for column in (columns.label, *columns.sensitive, *options.criterion.strata):
         if column not in source.names:
             raise InputError(f"{file} has no column {column!r}. {tables.nearest(column, source.names)}")
     criterion = options.criterion
-    check_plain(options)
     labels = values_of(source, columns.label)
     positive = positive_label(labels, columns.pos_label, columns.label)
     negative = [label for label in labels if label != positive]
@@ -60,7 +67,7 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
     needed = needed_attributes(criterion, groups)
     found = match_columns(columns.group_score, columns.joint_score, needed, classes, source.names)
     check_joint(criterion, found, needed, classes)
-    rule: Rule = engine.learn_rule(
+    rule: Rule | Mixture = engine.learn_rule(
         data,
         y=columns.label,
         sensitive_features=list(columns.sensitive),
@@ -71,6 +78,9 @@ def learn(name: EngineName, file: Path, columns: ScoreColumns, options: Options,
         criterion=criterion,
         tolerance=tolerance,
         search=options.search,
+        objective=options.objective,
+        randomize=randomize,
+        confidence=confidence,
         costs=options.costs,
         missing=options.missing,
         safety=options.safety,
@@ -109,14 +119,18 @@ def apply(
             writer.parquet(str(temporary)) if kind == "parquet" else writer.csv(str(temporary), header=True)
 
 
-def summary(rule: Rule) -> str:
+def summary(rule: Rule | Mixture) -> str:
     """Return a text on a rule's results on the rows it was learnt from."""
     from evenhand.text import table_text
 
     learned, solution = rule.learned_from, rule.solution_
     assert rule.criterion is not None
     rows = [[in_words(learned["objective"]), f"{solution.utility:.4f}", ""]]
-    bounds = write_out(rule.criterion, rule.groups).constraints
+    bounds = (
+        rule.criterion.reported(rule.groups)
+        if rule.criterion.has_levels
+        else write_out(rule.criterion, rule.groups).constraints
+    )
     for bound, value in zip(bounds, solution.values, strict=True):
         lower, upper = bound.bounds(rule.tolerance or 0.0)
         rows.append([printable(bound.name), f"{value:.4f}", f"between {lower:g} and {upper:g}"])
@@ -127,6 +141,14 @@ def summary(rule: Rule) -> str:
         if cells is None
         else f"Searched in {cells['cells']:,} cells of width {cells['step']:g}."
     )
+    if isinstance(rule, Mixture):
+        rules = f"{len(rule.rules)} rule{'' if len(rule.rules) == 1 else 's'}"
+        searched += f"\nA mixture of {rules}: pass `apply` a --key."
+    if "confidence" in learned:
+        promise = learned["confidence"]
+        searched += (
+            f"\nCertified on {promise['certifying_rows']:,} other rows, with confidence {promise['confidence']:g}."
+        )
     return (
         f"On the rows it was learnt from ({learned['rows']:,}), counted on the unrounded scores:\n"
         f"{table_text(['', 'fair', 'bounds'], rows, indent='  ')}\n"

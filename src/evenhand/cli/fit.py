@@ -120,14 +120,14 @@ def fit(
         safety=safety,
     )
     if engine is not None:
-        if output is None or features or test or report or card or randomize or confidence is not None:
+        if output is None or features or test or report or card:
             raise InputError(
-                "--engine learns a rule and writes it with --output; --features, --test, --report, --card, --randomize"
-                " and --confidence need tables that fit in memory."
+                "--engine learns a rule and writes it with --output; leave out --features, --test, --report and --card,"
+                " or --engine."
             )
         from evenhand.cli import engine as engines
 
-        rule = engines.learn(engine, file, columns, options, tolerance)
+        rule = engines.learn(engine, file, columns, options, tolerance, randomize=randomize, confidence=confidence)
         out.say(engines.summary(rule))
         write_text(output, rule.to_json())
         out.say(f"\nThe rule is in {output}")
@@ -175,15 +175,20 @@ def _learn(
     from evenhand.rules.determinism import with_determinism
     from evenhand.rules.frontier import rule_and_frontier
     from evenhand.rules.ladder import best_rule
-    from evenhand.rules.mixture import Mixture, best_mixture, check_lots
+    from evenhand.rules.mixed_confidence import learn_mixture_with_confidence
+    from evenhand.rules.mixing import best_mixture, check_lots
+    from evenhand.rules.mixture import Mixture
     from evenhand.rules.system import write_out
 
     rows, used = read_scores(file, columns, options.criterion)
     curve = None
     rule: Rule | Mixture
     if randomize:
-        check_lots(options.search, confidence, options.criterion)
-        rule = best_mixture(rows, options, tolerance)
+        check_lots(options.search, options.criterion)
+        if confidence is None:
+            rule = best_mixture(rows, options, tolerance)
+        else:
+            rule = learn_mixture_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)
     elif confidence is not None:
         rule = learn_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)
     elif trade_off and write_out(options.criterion, rows.groups).moves:

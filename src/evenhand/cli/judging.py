@@ -11,6 +11,7 @@ from evenhand.cli import output as out
 from evenhand.files import write_text
 from evenhand.report import write_report
 from evenhand.report.card import render_card, summarize_card
+from evenhand.report.sentences import mixed_rules
 from evenhand.report.summarize import summarize_rows
 from evenhand.rules.mixture import Mixture
 from evenhand.text import short_name, table_text
@@ -70,7 +71,7 @@ class Learned:
         step = summary["steps"][summary["chosen"]]
         if step["mixture"] is not None:
             out.say(
-                f"\nThere are {len(step['mixture']['rules'])} randomized rules; {step['mixture']['by_lot']:,} of these"
+                f"\nIt is randomized between {mixed_rules(step['mixture'])}; {step['mixture']['by_lot']:,} of these"
                 " rows depend on a random draw, here by the scores. Pass `apply` a --key to draw by person."
             )
         if step["determinism"] is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -31,7 +32,7 @@ from evenhand.engines.schema import (
 from evenhand.engines.source import Learning, Names, Size
 from evenhand.errors import InputError, require
 from evenhand.inputs import FloatArray
-from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.criteria import Criterion
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 
@@ -51,7 +52,7 @@ def learn_rule(
     sample_weight: str | None = None,
     pos_label: Any = 1,
     **options: Unpack[Learning],
-) -> Rule:
+) -> Rule | Mixture:
     """Learn the most accurate rule that meets a criterion, from record batches that need not fit in memory.
 
     Parameters
@@ -87,7 +88,7 @@ def learn_rule(
         p_group=p_group,
         sample_weight=sample_weight,
         pos_label=pos_label,
-        crossed=resolve(criterion).intersections,
+        criterion=criterion,
     )
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 
@@ -132,7 +133,7 @@ def apply(
     check_flag(keep, "keep")
     table = _Batches(data)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
-    shared.check_columns(table.names, cells, score)
+    shared.check_columns(table.names, cells, score, rule.strata)
     shared.check_key(rule, key)
     if key is not None:
         shared.check_columns(table.names, {}, key)
@@ -239,6 +240,17 @@ class _Batches:
                 break
         return gatherer.result()
 
+    def inside(self, column: str, value: Hashable) -> _Batches:
+        """Return the rows with one value in a column, of a source that can be read again."""
+        found, pa, opened = copy.copy(self), _pyarrow(), self._open
+
+        def open_filtered() -> Iterator[Any]:
+            for batch in opened():
+                yield batch.filter(pa.array(_codes(batch, column, {value: 1}, 0) == 1))
+
+        found._open = open_filtered
+        return found
+
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""
         if not self.again:
@@ -321,7 +333,7 @@ def _collected(frame: Any) -> Iterator[Any]:
 
 
 def _frame(batch: Any, columns: Columns) -> dict[str, NDArray[Any]]:
-    """Return a batch under the inner names: scores s0, s1, ..., the label, groups a0, a1, ... and the weight w."""
+    """Return a batch under the inner names: scores s0, ..., the label, groups a0, ..., strata t0, ..., the weight w."""
     found: dict[str, NDArray[Any]] = {"s0": _numbers(batch, columns.p_y)}
     for names, cells in zip(columns.schema.names, columns.p_group, strict=True):
         for name, cell in zip(names, cells, strict=True):
@@ -336,9 +348,10 @@ def _frame(batch: Any, columns: Columns) -> dict[str, NDArray[Any]]:
         negative, positive = columns.schema.classes
         codes = {negative: NEGATIVE, positive: POSITIVE, None: BAD_LABEL}
         found["label"] = _codes(batch, columns.y, codes, BAD_LABEL)
-    for place, (column, (_, groups)) in enumerate(zip(columns.sensitive, columns.schema.observed, strict=True)):
-        codes = {None: 0, **{group: code for code, group in enumerate(groups, start=1)}}
-        found[f"a{place}"] = _codes(batch, column, codes, len(groups) + 1)
+    for inner, column in columns.coded.items():
+        values = columns.schema.coded[inner]
+        codes = {None: 0, **{value: code for code, value in enumerate(values, start=1)}}
+        found[inner] = _codes(batch, column, codes, len(values) + 1)
     if columns.weight is not None:
         found["w"] = _numbers(batch, columns.weight)
     return found

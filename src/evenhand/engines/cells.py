@@ -224,6 +224,13 @@ class CountedCells:
             for place, (name, _) in enumerate(self.schema.observed)
         }
 
+    @cached_property
+    def strata(self) -> dict[str, NDArray[np.int64]]:
+        """The index of each cell's stratum, by column; -1 if it is not known."""
+        return {
+            name: self.schema.unpack(self.words, f"t{place}") - 1 for place, (name, _) in enumerate(self.schema.strata)
+        }
+
     def _floor(self, name: str) -> FloatArray:
         return self.schema.unpack(self.words, name) / float(1 << FINEST)
 

@@ -6,9 +6,10 @@ fetched. :func:`learn_rule` describes the passes.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +27,14 @@ from evenhand.engines.ground import Atoms
 from evenhand.engines.near import NearAggregate
 from evenhand.engines.schema import Cells, Columns, Frame, Tally
 from evenhand.engines.source import Learning, Names, Size
-from evenhand.engines.sql import added_columns, drawn_columns, inner_columns
+from evenhand.engines.sql import added_columns, drawn_columns, inner_columns, value_text
 from evenhand.errors import InputError, require
 from evenhand.files import url_of, write_error
 from evenhand.inputs import as_native
-from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.criteria import Criterion
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
-from evenhand.rules.strata import check_unstratified
 
 BATCH_ROWS = 1 << 17
 SPELLING = DIALECTS["duckdb"]
@@ -55,7 +55,7 @@ def learn_rule(
     pos_label: Any = 1,
     memory_limit: str | None = None,
     **options: Unpack[Learning],
-) -> Rule:
+) -> Rule | Mixture:
     """Learn the most accurate rule that meets a criterion, from a table that need not fit in memory.
 
     Parameters
@@ -82,16 +82,19 @@ def learn_rule(
     memory_limit : str or None, default=None
         DuckDB's memory limit, such as "2GB"; a relation's own connection keeps its limit.
     **options
-        ``search``, ``evidence``, ``safety``, ``costs``, ``priors``, ``missing``, ``random_state`` as in
-        :func:`evenhand.learn_rule`; ``max_in_memory`` (16,000,000: the number of values, rows times used columns, in
-        memory at a time); for cells, ``level`` (12: the finest steps of scores are 2^-12) and
-        ``max_cells`` (200,000: with more cells, coarser steps are used, with a warning).
+        ``search``, ``evidence``, ``safety``, ``objective``, ``costs``, ``priors``, ``missing``, ``random_state``,
+        ``randomize`` and ``confidence`` as in :func:`evenhand.learn_rule`; the last two need a table within
+        ``max_in_memory``. A criterion's ``within`` names a column of the table.
+        ``max_in_memory`` (16,000,000) is the number of values, rows times used columns, in memory at a time. For
+        cells, ``level`` (12: the finest steps of scores are 2^-12) and ``max_cells`` (200,000: with more cells,
+        coarser steps are used, with a warning).
 
     Returns
     -------
     Rule
-        ``rule.solution_`` has the utility and the constraints' values counted on the rows themselves, and
-        ``rule.learned_from["reading"]`` the passes over the table and the number of fetched rows.
+        With ``randomize=True``, a Mixture. ``rule.solution_`` has the utility and the constraints' values counted on
+        the rows themselves, and ``rule.learned_from["reading"]`` the passes over the table and the number of fetched
+        rows.
 
     Notes
     -----
@@ -102,6 +105,9 @@ def learn_rule(
     - K = 1 is solved exactly, in three passes: the rule has the decisions of :func:`evenhand.learn_rule`;
     - K = 2 is solved exactly, in three passes or a few more: "optimal", or "gap" with the proven bound;
     - K > 2 is searched around a rule of a sample: "found", counted on all rows.
+
+    Balanced accuracy takes one more pass. An F score, predictive parity and ``MinimaxRate`` take one such search after
+    another: at most 8, 32 and 25. Strata are learnt from one by one; no bound may involve two.
 
     Otherwise, and if too many rows would have to be fetched, scores are counted in cells, the midpoints of the cells
     are searched, and the rules found are counted on the rows: "found". ``rule.learned_from["quantisation"]`` then has a
@@ -129,7 +135,7 @@ def learn_rule(
         p_group=p_group,
         sample_weight=sample_weight,
         pos_label=pos_label,
-        crossed=resolve(criterion).intersections,
+        criterion=criterion,
     )
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 
@@ -189,8 +195,7 @@ def apply(
     check_flag(keep, "keep")
     table = Table(data, memory_limit, ordered=True)
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
-    check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
-    shared.check_columns(table.names, cells, score)
+    shared.check_columns(table.names, cells, score, rule.strata)
     kind = shared.key_kind_of(rule, key, table.kinds)
     names = shared.new_names(rule, prefix, table.names if keep else ())
     relation, kept = table.relation, ["*"] if keep else []
@@ -202,7 +207,7 @@ def apply(
                 relation = relation.project(f"* REPLACE ({made})" if name in relation.columns else f"*, {made}")
             kept = list(map(SPELLING.name, table.names)) if keep else []
         else:
-            texts = added_columns(rule, score, cells, SPELLING, "error")
+            texts = added_columns(rule, score, cells, table.kinds, ("duckdb", "error"))
         new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
         return relation.project(", ".join(kept + new))
 
@@ -328,6 +333,14 @@ class Table:
             yield
         finally:
             self.connection.execute("SET preserve_insertion_order = false")
+
+    def inside(self, column: str, value: Hashable) -> Table:
+        """Return the rows with one value in a column."""
+        found = copy.copy(self)
+        with plain_errors():
+            text = value_text(value, self.kinds[column], column, SPELLING)
+            found.relation = self.relation.filter(f"{SPELLING.name(column)} = {text}")
+        return found
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,14 +13,21 @@ from evenhand.engines.distances import View, scale_of
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
+from evenhand.engines.levels import learn_at_levels
 from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
 from evenhand.engines.opening import ROWS_OF_A_SAMPLE
 from evenhand.engines.plane import learn_in_the_plane
+from evenhand.engines.quotient import learn_quotient
 from evenhand.engines.reading import Reader, TooManyError
-from evenhand.errors import InfeasibleError
+from evenhand.engines.schema import Columns
+from evenhand.errors import InfeasibleError, InputError
 from evenhand.rows import with_group_probabilities
+from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
+from evenhand.rules.mixing import best_mixture, check_lots
+from evenhand.rules.mixture import Mixture
+from evenhand.rules.objective import BALANCED
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
 from evenhand.search import Certified, NoRule, Smoothed
@@ -29,11 +37,44 @@ ROWS_TO_SEARCH = 200_000
 PART_OF_AN_AXIS = 1 / 32
 
 
-def learn_in_memory(raw: RawRows, options: Options, tolerance: float) -> Rule:
+@dataclass(frozen=True)
+class Promise:
+    """What :func:`evenhand.learn_rule` offers besides the best rule; both need the rows in memory.
+
+    ``randomize`` asks for a mixture of rules, and ``confidence`` for a rule that is certified on a part of the rows.
+    """
+
+    randomize: bool = False
+    confidence: float | None = None
+
+    def check(self, options: Options, columns: Columns) -> None:
+        """Raise if an option cannot be combined with it."""
+        if self.randomize:
+            check_lots(options.search, options.criterion)
+        if self.confidence is not None:
+            if columns.y is None or not columns.sensitive:
+                raise InputError("confidence tests rules on counted rows: name the columns y and sensitive_features.")
+            check_unweighted(columns.weight)
+
+    def check_absent(self) -> None:
+        """Raise if it is asked for where the rows do not fit in memory."""
+        asked = "randomize=True" if self.randomize else f"confidence={self.confidence}"
+        if self.randomize or self.confidence is not None:
+            raise InputError(
+                f"{asked} needs the rows in memory, and this table has more than max_in_memory allows: set a larger"
+                " max_in_memory (rows times used columns), or learn from a random sample of the rows."
+            )
+
+
+def learn_in_memory(raw: RawRows, options: Options, tolerance: float, promise: Promise) -> Rule | Mixture:
     """Return the result of :func:`evenhand.learn_rule` for rows that were read into memory."""
     rows = rows_of(raw, options)
     rows = dataclasses.replace(rows, copies=None, sample_weight=rows.sample_weight if raw.weighted else None)
     rows = with_group_probabilities(rows, raw.p_group, options.criterion)
+    if promise.randomize:
+        return best_mixture(rows, options, tolerance)
+    if promise.confidence is not None:
+        return learn_with_confidence(rows, options, tolerance=tolerance, confidence=promise.confidence)
     return best_rule(rows, options, tolerance)
 
 
@@ -42,10 +83,34 @@ def can_be_exact(options: Options) -> bool:
     return options.evidence == "labels" and isinstance(options.solver, Certified)
 
 
+def check_larger(options: Options, again: bool) -> None:
+    """Raise if the rows have to be in memory for what is asked; ``again`` tells if they can be read repeatedly."""
+    target, asked = options.target, f"objective={options.objective!r}"
+    if target.name == BALANCED and not (again and options.evidence == "labels"):
+        needs = "evidence='labels' and"
+    elif options.criterion.strata and not (again and options.evidence == "labels"):
+        asked, needs = "A criterion with strata", "evidence='labels' and"
+    elif target.is_ratio or options.criterion.has_levels:
+        if again and can_be_exact(options):
+            return
+        asked = asked if target.is_ratio else "A criterion whose level is searched for"
+        needs = "evidence='labels', search='certified' and"
+    else:
+        return
+    raise InputError(
+        f"{asked} needs {needs} data that can be read more than once, where the rows do not fit in memory: set these,"
+        " or a larger max_in_memory (rows times used columns)."
+    )
+
+
 def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tolerance: float) -> Rule | None:
     """Return the best rule for all rows, or None if too many of them would have to be fetched."""
 
     def learn(ground: Ground) -> Rule:
+        if ground.setting.system.levels:
+            return learn_at_levels(ground, _Repeatedly(reader))
+        if ground.problem.divisor is not None:
+            return learn_quotient(ground, _Repeatedly(reader), _sample(ground, reader))
         return _learn(ground, reader)
 
     try:
@@ -56,16 +121,44 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
     return dataclasses.replace(rule, learned_from=learned)
 
 
+class _Repeatedly:
+    """Several searches over the same rules: if the plane is too large for the first, all are made without a proof."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.too_large: bool | None = None
+
+    def __call__(self, ground: Ground) -> Rule:
+        """Return the best rule under linear bounds."""
+        if not self.too_large:
+            try:
+                rule = _learn(ground, self.reader)
+            except TooManyError:
+                if self.too_large is not None or ground.dimension != 2:
+                    raise
+                self.too_large = True
+            else:
+                self.too_large = False
+                return rule
+        sample = _sample(ground, self.reader)
+        return learn_nearby(ground, self.reader, _first_view(ground, sample), sample)
+
+
 def _learn(ground: Ground, reader: Reader) -> Rule:
     if ground.dimension == 1:
         return learn_on_the_line(ground, reader)
-    share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
-    sample = reader.drawn(share, ("s0", *ground.linear.names))
-    if sample is None or len(sample) < 2:
-        raise TooManyError
+    sample = _sample(ground, reader)
     if ground.dimension == 2:
         return learn_in_the_plane(ground, reader, sample)
     return learn_nearby(ground, reader, _first_view(ground, sample), sample)
+
+
+def _sample(ground: Ground, reader: Reader) -> RawRows:
+    share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
+    raw = reader.drawn(share, ("s0", *ground.linear.names))
+    if raw is None or len(raw) < 2:
+        raise TooManyError
+    return raw
 
 
 def _first_view(ground: Ground, sample: RawRows) -> View:
@@ -96,10 +189,10 @@ def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: 
         return Ground(found, rows_of(found, options), options, tolerance)
 
     ground = ground_of(options)
-    if options.safety == 0.0:
+    if options.safety == 0.0 or ground.setting.system.levels:
         return learn(ground)
     warn_of_thin_cells(ground.setting, tolerance)
-    if ground.meets(ground.at_zero):
+    if not options.target.is_ratio and ground.meets(ground.at_zero):
         return ground.unchanged("unchanged")
     try:
         return learn(ground)

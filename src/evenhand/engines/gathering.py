@@ -127,6 +127,13 @@ class RawRows:
             name: self.frame[f"a{place}"].astype(np.int64) - 1 for place, (name, _) in enumerate(self.schema.observed)
         }
 
+    @cached_property
+    def strata(self) -> dict[str, NDArray[np.int64]]:
+        """The index of each row's stratum, by column; -1 if it is not known."""
+        return {
+            name: self.frame[f"t{place}"].astype(np.int64) - 1 for place, (name, _) in enumerate(self.schema.strata)
+        }
+
     @property
     def p_y(self) -> FloatArray:
         """P(Y = positive | x)."""
@@ -168,8 +175,7 @@ class Gatherer:
 
     def __init__(self, columns: Columns, most: int) -> None:
         self.schema, self.weighted, self.most = columns.schema, columns.weight is not None, most
-        groups = [f"a{place}" for place in range(len(self.schema.observed))]
-        self.names = ["s0", *(name for names in self.schema.names for name in names), "label", *groups]
+        self.names = ["s0", *(name for names in self.schema.names for name in names), "label", *self.schema.coded]
         self._parts: list[FloatArray] = []
         self._size = 0
         self.full = False

@@ -6,6 +6,7 @@ come the priors, each row's gain and effects, the bounds (tightened by safety), 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable
@@ -150,6 +151,8 @@ class Ground:
         self.n_rows, self.atoms = atoms.n_rows, atoms
         self.setting = Setting.of(_with_two_more(rows, self._chosen), options)
         self.problem = self.setting.problem([tolerance])
+        self.n_watched = 0
+        self.outcome: tuple[float, FloatArray] | None = None
 
     @cached_property
     def _chosen(self) -> NDArray[np.bool_]:
@@ -295,9 +298,45 @@ class Ground:
         """Tell whether some values meet the bounds."""
         return self.problem.excess(sums[1:]) <= FEASIBILITY_SLACK
 
+    def under(self, problem: Problem, watched: FloatArray, setting: Setting | None = None) -> Ground:
+        """Return the same rows and rules with another utility or other bounds; both count atoms.
+
+        ``watched`` has more effects, without bounds, of shape (atoms, W): :attr:`outcome` has their sums.
+        """
+        found = copy.copy(self)
+        for name in ("units", "at_zero"):
+            found.__dict__.pop(name, None)
+        assert problem.mixing is not None
+        free = np.full((len(problem.lower), watched.shape[1]), np.inf)
+        found.problem = dataclasses.replace(
+            problem,
+            effects=np.hstack([problem.effects, watched]),
+            lower=np.hstack([problem.lower, -free]),
+            upper=np.hstack([problem.upper, free]),
+            mixing=np.vstack([problem.mixing, np.zeros((watched.shape[1], problem.dimension))]),
+        )
+        found.setting = self.setting if setting is None else setting
+        found.n_watched = watched.shape[1]
+        return found
+
     def rule(self, problem: Problem, solution: Solution) -> Rule:
         """Return the rule of a solution of a problem that represents all rows."""
-        rule = self.setting.rule(problem, solution, self.tolerance, 0)
+        utility, values = problem.evaluate(problem.decide(np.array(solution.z)))
+        self.outcome = utility, values[len(values) - self.n_watched :]
+        if self.n_watched:
+            assert problem.mixing is not None
+            own = slice(0, len(values) - self.n_watched)
+            problem = dataclasses.replace(
+                problem,
+                effects=problem.effects[:, own],
+                mixing=problem.mixing[own],
+                lower=problem.lower[:, own],
+                upper=problem.upper[:, own],
+            )
+        return self.with_counts(self.setting.rule(problem, solution, self.tolerance, 0))
+
+    def with_counts(self, rule: Rule) -> Rule:
+        """Return a rule whose ``learned_from`` counts rows instead of atoms."""
         n = self.n_rows
         shares = zip(self.setting.system.names, self.setting.counted_priors, strict=True)
         learned = {

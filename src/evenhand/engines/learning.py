@@ -165,16 +165,16 @@ def error_bound(aggregate: CountedCells, rule: Rule, *, evidence: EvidenceName =
 
 
 def check_plain(options: Options) -> None:
-    """Raise if an option needs the rows in memory."""
+    """Raise if an option needs the scores as they are, not rounded to cells."""
     if options.target.name not in (ACCURACY, COST):
         raise InputError(
-            "Engines maximise accuracy, or minus the mean cost with costs=...; for"
-            f" objective={options.objective!r} read the rows into memory and use evenhand.learn_rule."
+            "Rules are learnt from cells of scores for accuracy, or for the mean cost with costs=...: for"
+            f" objective={options.objective!r} learn from the rows, with a larger max_in_memory."
         )
     if options.criterion.has_levels:
         raise InputError(
-            "Engines need linear criteria: for PredictiveParity and MinimaxRate, which search a level, read the rows"
-            " into memory and use evenhand.learn_rule."
+            "Rules are learnt from cells of scores for linear criteria: for PredictiveParity and MinimaxRate, which"
+            " search a level, learn from the rows, with a larger max_in_memory."
         )
 
 
@@ -393,6 +393,7 @@ def rows_of(cells: CountedCells | RawRows, options: Options) -> Rows:
         p_y=cells.p_y,
         sample_weight=cells.weight,
         copies=cells.rows,
+        strata={name: Attribute(name, members, cells.strata[name]) for name, members in schema.strata},
     ).crossing(options.criterion.intersections)
     needed = needed_attributes(options.criterion, rows.groups)
     p_group = scores.read_group_probabilities(cells.p_group, needed, len(rows), known=rows.groups) if needed else {}

@@ -25,7 +25,7 @@ class Opening:
     def __init__(self, columns: Columns, atoms: Atoms, most: int) -> None:
         self.columns, self.atoms, self.most = columns, atoms, most
         schema = columns.schema
-        self._fields = {"label": 4, **{f"a{k}": len(groups) + 2 for k, (_, groups) in enumerate(schema.observed)}}
+        self._fields = {"label": 4, **{name: len(values) + 2 for name, values in schema.coded.items()}}
         self.n_codes = math.prod(self._fields.values())
         self._names = ["s0", *(name for names in schema.names for name in names)]
         ends = np.cumsum([1, *(entry.size for entry in schema.scored)])

@@ -80,8 +80,10 @@ class Reader:
         return counter.counts
 
     def drawn(self, share: float, names: tuple[str, ...]) -> RawRows | None:
-        """Return a sample of the rows: that of the first pass, or about a share of them in one more."""
-        return self.sorted_rows(Sample(share, names)) if self.sample is None else self.sample
+        """Return a sample of the rows: that of the first pass, or about a share of them in one more, read once."""
+        if self.sample is None:
+            self.sample = self.sorted_rows(Sample(share, names))
+        return self.sample
 
     def rows(self, choice: Choice) -> RawRows | None:
         """Return the rows of a choice, in any order, or None where they are too many."""

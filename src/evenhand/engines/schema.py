@@ -64,12 +64,15 @@ class Schema:
         The attributes with probabilities.
     observed : tuple of (attribute, groups)
         The attributes whose groups are known in the rows.
+    strata : tuple of (column, strata)
+        The columns within which groups are compared.
     """
 
     labelled: bool
     classes: tuple[Hashable, Hashable]
     scored: tuple[Scored, ...]
     observed: tuple[tuple[str, tuple[Hashable, ...]], ...]
+    strata: tuple[tuple[str, tuple[Hashable, ...]], ...] = ()
 
     @cached_property
     def names(self) -> list[list[str]]:
@@ -81,6 +84,15 @@ class Schema:
         return found
 
     @cached_property
+    def coded(self) -> dict[str, tuple[Hashable, ...]]:
+        """The inner names of columns of values, with these: groups a0, a1, ... and strata t0, t1, ....
+
+        The code of a value is its place, from 1 on; 0 is a missing value, and the number after the last an unknown one.
+        """
+        groups = {f"a{place}": members for place, (_, members) in enumerate(self.observed)}
+        return groups | {f"t{place}": members for place, (_, members) in enumerate(self.strata)}
+
+    @cached_property
     def quantised(self) -> list[str]:
         """The inner names of the packed scores: an attribute's last is 1 minus the sum of the others."""
         return ["s0", *(name for names in self.names for name in names[:-1])]
@@ -89,7 +101,7 @@ class Schema:
     def fields(self) -> dict[str, tuple[int, int, int]]:
         """For each packed field the word it is in, its shift and its bits."""
         sizes = {"flaw": 2, "label": 2}
-        sizes |= {f"a{k}": (len(groups) + 1).bit_length() for k, (_, groups) in enumerate(self.observed)}
+        sizes |= {name: (len(values) + 1).bit_length() for name, values in self.coded.items()}
         sizes |= dict.fromkeys(self.quantised, SCORE_BITS)
         found, word, used = {}, 0, 0
         for name, bits in sizes.items():
@@ -283,9 +295,16 @@ class Columns:
     weight: str | None
 
     @property
+    def coded(self) -> dict[str, str]:
+        """The column of each of the schema's inner names of groups and strata."""
+        strata = (name for name, _ in self.schema.strata)
+        return dict(zip(self.schema.coded, (*self.sensitive, *strata), strict=True))
+
+    @property
     def needed(self) -> list[str]:
         """The names of the columns, each once."""
-        names = [self.y, *self.sensitive, self.p_y, *(name for cells in self.p_group for name in cells), self.weight]
+        scores = [self.p_y, *(name for cells in self.p_group for name in cells)]
+        names = [self.y, *self.coded.values(), *scores, self.weight]
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def remember(self) -> dict[str, Any]:

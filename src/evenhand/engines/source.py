@@ -9,15 +9,16 @@ from typing import Any, Protocol, TypedDict, Unpack
 import numpy as np
 
 from evenhand import tables
-from evenhand.arguments import Seed, check_label, check_text, check_whole, is_missing, shown
+from evenhand.arguments import Seed, check_flag, check_label, check_text, check_whole, is_missing, shown
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, DenseCounter, check_level
-from evenhand.engines.exact import can_be_exact, learn_in_memory, learn_out_of_core
+from evenhand.engines.exact import Promise, can_be_exact, check_larger, learn_in_memory, learn_out_of_core
 from evenhand.engines.gathering import Choice, Everything, RawRows, check_weight
 from evenhand.engines.ground import Atoms
-from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, warn_if_coarse
+from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, rows_of, warn_if_coarse
 from evenhand.engines.near import NearAggregate, Site, check_near, columns_near, tally_of
 from evenhand.engines.opening import ROWS_OF_A_SAMPLE, Opening, open_frames
+from evenhand.engines.quotient import as_balanced, with_balanced_costs
 from evenhand.engines.reading import MOST_COUNTED, Counted, Reader, count
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
@@ -34,17 +35,19 @@ from evenhand.engines.schema import (
     read_attributes,
     read_group_columns,
 )
+from evenhand.engines.strata import learn_in_strata, without_strata
 from evenhand.errors import InputError
+from evenhand.inputs import MOST_GROUPS as MOST_STRATA
 from evenhand.inputs import Missing, sort_groups
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Intersection
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.lots_sql import KeyKind
 from evenhand.rules.mixture import Mixture, check_any_rule
+from evenhand.rules.objective import BALANCED
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
-from evenhand.rules.strata import check_unstratified
 from evenhand.search import Search
 
 MOST_GROUPS = 1000
@@ -76,6 +79,9 @@ class Learning(Size, total=False):
 
     max_in_memory: int
 
+    objective: str
+    randomize: bool
+    confidence: float | None
     search: str | Search
     evidence: EvidenceName
     safety: float
@@ -121,6 +127,10 @@ class Source(Protocol):
         """Yield all rows under their inner names; None where an engine counts them elsewhere."""
         ...
 
+    def inside(self, column: str, value: Hashable) -> Source:
+        """Return the rows with one value in a column."""
+        ...
+
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""
         ...
@@ -135,9 +145,11 @@ def find_columns(
     sensitive_features: Any = None,
     sample_weight: str | None = None,
     pos_label: Hashable = 1,
-    crossed: Iterable[Intersection] = (),
+    criterion: str | Criterion | None = None,
 ) -> Columns:
-    """Return the columns, after checking that they exist."""
+    """Return the columns, after checking that they exist; the criterion names those of strata."""
+    wanted = None if criterion is None else resolve(criterion)
+    crossed, strata = ((), ()) if wanted is None else (wanted.intersections, wanted.strata)
     if not isinstance(p_y, str):
         raise InputError(f"p_y must name the column of P(Y = positive | x); got {shown(p_y)}.")
     for name, given in (("y", y), ("sample_weight", sample_weight)):
@@ -146,7 +158,7 @@ def find_columns(
     check_label(pos_label)
     attributes = read_attributes(sensitive_features)
     scored, cells, classes = read_group_columns(p_group, list(attributes), pos_label, crossed)
-    named = [y, *attributes.values(), p_y, *(name for row in cells for name in row), sample_weight]
+    named = [y, *attributes.values(), *strata, p_y, *(name for row in cells for name in row), sample_weight]
     for name in dict.fromkeys(name for name in named if name is not None):
         times = list(source.names).count(name)
         if times != 1:
@@ -159,7 +171,8 @@ def find_columns(
         (attribute, known[attribute] if attribute in known else _groups(source, column))
         for attribute, column in attributes.items()
     )
-    schema = Schema(y is not None, classes, scored, observed)
+    within = tuple((column, _strata(source, column)) for column in strata)
+    schema = Schema(y is not None, classes, scored, observed, within)
     return Columns(schema, y, tuple(attributes.values()), p_y, cells, sample_weight)
 
 
@@ -190,6 +203,16 @@ def _groups(source: Source, column: str) -> tuple[Hashable, ...]:
     if len(values) > MOST_GROUPS:
         raise InputError(
             f"{column!r} has more than {MOST_GROUPS} values: it looks like a number, not like groups. Bin it first."
+        )
+    return values
+
+
+def _strata(source: Source, column: str) -> tuple[Hashable, ...]:
+    values = values_of(source, column)
+    if len(values) > MOST_STRATA:
+        raise InputError(
+            f"The column of strata {column!r} has more than {MOST_STRATA} values: it looks like a number or an"
+            " identifier, not like strata. Bin it first, or merge small strata."
         )
     return values
 
@@ -261,6 +284,13 @@ def _check_words(source: Source, columns: Columns, cells: Cells, words: Words, r
                 f"{int(rows[strange].sum()):,} rows have an unknown group in {columns.sensitive[place]!r}; the groups"
                 f" of {name!r} are {list(groups)!r}."
             )
+    for place, (name, strata) in enumerate(schema.strata):
+        strange = schema.unpack(words, f"t{place}") == len(strata) + 1
+        if strange.any():
+            raise InputError(
+                f"{int(rows[strange].sum()):,} rows have a stratum of {name!r} that is not among the first rows, which"
+                f" have {list(strata[:8])!r}: pass data that can be read more than once."
+            )
 
 
 def learn_source(
@@ -270,7 +300,7 @@ def learn_source(
     criterion: str | Criterion,
     tolerance: float,
     **options: Unpack[Learning],
-) -> Rule:
+) -> Rule | Mixture:
     """Return the best rule that meets its bounds on the rows: read in, fetched in part, or counted in cells."""
     tolerance = check_tolerance(tolerance)
     rest: dict[str, Any] = dict(options)
@@ -278,19 +308,56 @@ def learn_source(
     level, max_cells = rest.pop("level", FINEST), rest.pop("max_cells", MAX_CELLS)
     check_level(level, max_cells)
     in_memory = check_whole(rest.pop("max_in_memory", MAX_IN_MEMORY), "max_in_memory", at_least=0)
-    check_unstratified(resolve(criterion).strata, "An engine", "learn in memory, with evenhand.learn_rule")
+    randomize, confidence = check_flag(rest.pop("randomize", False), "randomize"), rest.pop("confidence", None)
     wanted = Options(criterion=resolve(criterion), **{**rest, "costs": read_costs(rest.get("costs"))})
+    promise = Promise(randomize, confidence)
+    promise.check(wanted, columns)
     most = in_memory // len(columns.needed)
     if source.size(columns, most) <= most:
-        return _learn_in_memory(source, columns, wanted, tolerance, most)
-    check_plain(wanted)
-    if source.again and can_be_exact(wanted):
-        atoms = Atoms(columns.schema, columns.weight is not None, costs=wanted.costs)
+        return _learn_in_memory(source, columns, wanted, tolerance, most, promise)
+    promise.check_absent()
+    return _learn_larger(source, columns, wanted, tolerance, most, {"level": level, "max_cells": max_cells})
+
+
+def _learn_larger(source: Source, columns: Columns, options: Options, tolerance: float, most: int, size: Size) -> Rule:
+    """Return the rule of a table that does not fit in memory."""
+    check_larger(options, source.again)
+    if options.target.name == BALANCED:
+        labels = _counted(source, columns, Atoms(columns.schema, columns.weight is not None), FINEST, MOST_COUNTED)
+        rows_of(labels, options)  # both labels are there
+        share = float(labels.weight[labels.positive].sum() / labels.weight.sum())
+        costs = with_balanced_costs(options, share)
+        return as_balanced(_learn_larger(source, columns, costs, tolerance, most, size))
+    if options.criterion.strata:
+        return _learn_in_strata(source, columns, options, tolerance, most, size)
+    if source.again and can_be_exact(options):
+        atoms = Atoms(columns.schema, columns.weight is not None, costs=options.costs)
         reader = Reader(source, columns, max(most, FEWEST_ROWS_IN_MEMORY))
-        found = learn_out_of_core(_opened(reader, source, atoms), reader, wanted, tolerance)
+        found = learn_out_of_core(_opened(reader, source, atoms), reader, options, tolerance)
         if found is not None:
             return found
-    return _learn_in_cells(source, columns, wanted, tolerance, {"level": level, "max_cells": max_cells})
+    check_plain(options)
+    return _learn_in_cells(source, columns, options, tolerance, size)
+
+
+def _learn_in_strata(
+    source: Source, columns: Columns, options: Options, tolerance: float, most: int, size: Size
+) -> Rule:
+    """Return the rule of a larger table whose groups are compared within strata."""
+    inner = without_strata(columns)
+    plain = dataclasses.replace(options, criterion=options.criterion.unstratified)
+
+    def learn(column: str, stratum: Hashable, n_rows: int) -> Rule:
+        some = source.inside(column, stratum)
+        if n_rows > most:
+            return _learn_larger(some, inner, plain, tolerance, most, size)
+        rule = _learn_in_memory(some, inner, plain, tolerance, most, Promise())
+        assert isinstance(rule, Rule)
+        return rule
+
+    atoms = Atoms(columns.schema, columns.weight is not None, costs=options.costs)
+    counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
+    return learn_in_strata(counted, options, tolerance, learn).noting(columns=columns.remember())
 
 
 def _opened(reader: Reader, source: Source, atoms: Atoms) -> Aggregate:
@@ -313,7 +380,9 @@ def _check_options(given: Iterable[str]) -> None:
             raise InputError(f"An engine's learn_rule has no option {name!r}. {tables.nearest(name, sorted(known))}")
 
 
-def _learn_in_memory(source: Source, columns: Columns, options: Options, tolerance: float, most: int) -> Rule:
+def _learn_in_memory(
+    source: Source, columns: Columns, options: Options, tolerance: float, most: int, promise: Promise
+) -> Rule | Mixture:
     """Return the rule that is learnt from all rows in memory."""
     raw = source.rows(columns, Everything(), most, ordered=True)
     assert raw is not None
@@ -321,13 +390,8 @@ def _learn_in_memory(source: Source, columns: Columns, options: Options, toleran
     _check_words(source, columns, cells, cells.words(raw.frame), raw.rows)
     if len(raw) and not raw.weight.sum() > 0.0:
         raise InputError("The weights are zero for every row: give some rows a positive weight.")
-    rule = learn_in_memory(raw, options, tolerance)
-    learned = {
-        **rule.learned_from,
-        "reading": {"passes": 1, "rows_brought_back": len(raw)},
-        "columns": columns.remember(),
-    }
-    return dataclasses.replace(rule, learned_from=learned)
+    rule = learn_in_memory(raw, options, tolerance, promise)
+    return rule.noting(reading={"passes": 1, "rows_brought_back": len(raw)}, columns=columns.remember())
 
 
 def _learn_in_cells(source: Source, columns: Columns, options: Options, tolerance: float, size: Size) -> Rule:
@@ -381,9 +445,14 @@ def columns_of_rule(
     return score, found
 
 
-def check_columns(names: Sequence[str], cells: dict[AttributeKey, dict[Hashable, str | None]], score: str) -> None:
+def check_columns(
+    names: Sequence[str],
+    cells: dict[AttributeKey, dict[Hashable, str | None]],
+    score: str,
+    strata: Sequence[str] = (),
+) -> None:
     """Raise :class:`InputError` if a column that a rule needs is missing."""
-    for name in [score, *(name for row in cells.values() for name in row.values() if name is not None)]:
+    for name in [score, *(name for row in cells.values() for name in row.values() if name is not None), *strata]:
         if name not in names:
             raise InputError(f"The table has no column {name!r}. {tables.nearest(name, names)}")
 

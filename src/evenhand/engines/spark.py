@@ -6,7 +6,7 @@ groups. Only counts are collected, and the rows that a search needs unrounded, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -30,9 +30,10 @@ from evenhand.engines.spark_frame import (
     second_entry,
     with_entries,
 )
-from evenhand.engines.sql import inner_columns
+from evenhand.engines.sql import inner_columns, value_text
 from evenhand.errors import require
-from evenhand.rules.criteria import Criterion, resolve
+from evenhand.rules.criteria import Criterion
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 
 __all__ = ["FairTransformer", "Table", "aggregate", "apply", "learn_rule", "plain_errors"]  # noqa: F822 (see __getattr__)
@@ -53,7 +54,7 @@ def learn_rule(
     sample_weight: str | None = None,
     pos_label: Any = 1,
     **options: Unpack[Learning],
-) -> Rule:
+) -> Rule | Mixture:
     """Learn the most accurate rule that meets a criterion, from a Spark DataFrame.
 
     Parameters
@@ -76,7 +77,7 @@ def learn_rule(
         p_group=p_group,
         sample_weight=sample_weight,
         pos_label=pos_label,
-        crossed=resolve(criterion).intersections,
+        criterion=criterion,
     )
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 
@@ -184,6 +185,12 @@ class Table:
             frame = dict(chosen(choice, frame))
         gatherer.add(frame, None if ordered else frame.pop("n"))
         return gatherer.result()
+
+    def inside(self, column: str, value: Hashable) -> Table:
+        """Return the rows with one value in a column."""
+        with plain_errors():
+            text = value_text(value, self.kinds[column], column, SPELLING)
+            return Table(self.frame.filter(f"{SPELLING.name(column)} = {text}"))
 
     def flawed(self, columns: Columns, cells: Cells) -> str:
         """Return a text on a row with invalid probabilities."""

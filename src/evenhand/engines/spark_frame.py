@@ -13,7 +13,6 @@ from evenhand.errors import InputError, require
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
-from evenhand.rules.strata import check_unstratified
 
 SPELLING = DIALECTS["spark"]
 _NUMBERS = ("tinyint", "smallint", "int", "bigint")
@@ -37,11 +36,10 @@ def apply(
     :meth:`evenhand.Rule.decide` clips: use ``least(greatest(p, 0), 1)``.
     """
     score, cells = shared.columns_of_rule(rule, p_y, p_group)
-    check_unstratified(rule.strata, "apply", "select rule.to_sql(...), which has a case for each stratum")
     score = second_entry(data, score)
     data, added = with_entries(data, score, cells)
     columns = list(check_frame(data).columns)
-    shared.check_columns(columns, cells, score)
+    shared.check_columns(columns, cells, score, rule.strata)
     kept = [name for name in columns if name not in added] if keep else []
     kind = shared.key_kind_of(rule, key, kinds_of(data))
     names = shared.new_names(rule, prefix, kept)
@@ -52,7 +50,7 @@ def apply(
                 others = [column for column in data.columns if column != name]
                 data = data.selectExpr(*map(SPELLING.name, others), f"{text} AS {SPELLING.name(name)}")
         else:
-            texts = added_columns(rule, score, cells, SPELLING, "raise_error")
+            texts = added_columns(rule, score, cells, kinds_of(data), ("spark", "raise_error"))
         new = [f"{text} AS {SPELLING.name(name)}" for text, name in zip(texts, names, strict=True)]
         return data.selectExpr(*map(SPELLING.name, kept), *new)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
 from evenhand.errors import InputError
@@ -12,6 +13,7 @@ from evenhand.rules.events import AttributeKey
 from evenhand.rules.lots_sql import KeyKind
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
+from evenhand.rules.rule_strata import rule_of_stratum, strata_of
 from evenhand.rules.scores import SUM_SLACK
 from evenhand.rules.sql import Dialect, Texts, dialect_of, fair_margin, group_cells
 
@@ -19,11 +21,12 @@ _UNSOUND = (
     "evenhand: a row has scores that are not probabilities, or do not sum to 1"
     " (if they are outside [0, 1] by rounding, use least(greatest(score, 0), 1))"
 )
+_NO_STRATUM = "evenhand: a row has a stratum of {!r} that did not occur when the rule was learnt, or none"
 _NO_KEY = "evenhand: a row has no valid key for its random draw: a key is a whole number from 0 to 2^62 - 1, or a text"
 
 
 def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> dict[str, str]:
-    """Return an expression for each inner name: scores s0, s1, ..., the label, groups a0, a1, ... and the weight w.
+    """Return an expression for each inner name: scores s0, ..., label, groups a0, ..., strata t0, ... and the weight w.
 
     ``kinds`` maps each column to its type: "text", "bool", "number", "float" or something else.
     """
@@ -38,15 +41,15 @@ def inner_columns(columns: Columns, kinds: Mapping[str, str], spelling: Dialect)
                 else _double(cell, spelling)
             )
     found["label"] = str(NO_LABEL) if columns.y is None else _label(columns, kinds, spelling)
-    for place, (column, (_, groups)) in enumerate(zip(columns.sensitive, columns.schema.observed, strict=True)):
-        name = spelling.name(column)
+    for inner, column in columns.coded.items():
+        name, values = spelling.name(column), columns.schema.coded[inner]
         missing = f"{name} IS NULL" + (f" OR isnan({name})" if kinds[column] == "float" else "")
         cases = "".join(
-            f" WHEN {name} = {_value(group, kinds[column], column, spelling)} THEN {code}"
-            for code, group in enumerate(groups, start=1)
+            f" WHEN {name} = {value_text(value, kinds[column], column, spelling)} THEN {code}"
+            for code, value in enumerate(values, start=1)
         )
-        at_once = _run(name, kinds[column], groups, 1)
-        found[f"a{place}"] = f"CASE{at_once} WHEN {missing} THEN 0{cases} ELSE {len(groups) + 1} END"
+        at_once = _run(name, kinds[column], values, 1)
+        found[inner] = f"CASE{at_once} WHEN {missing} THEN 0{cases} ELSE {len(values) + 1} END"
     if columns.weight is not None:
         found["w"] = _double(columns.weight, spelling)
     return found
@@ -57,9 +60,9 @@ def _label(columns: Columns, kinds: Mapping[str, str], spelling: Dialect) -> str
     name, kind = spelling.name(columns.y), kinds[columns.y]
     negative, positive = columns.schema.classes
     text = f"CASE{_run(name, kind, (negative, positive), NEGATIVE)}"
-    text += f" WHEN {name} = {_value(positive, kind, columns.y, spelling)} THEN {POSITIVE}"
+    text += f" WHEN {name} = {value_text(positive, kind, columns.y, spelling)} THEN {POSITIVE}"
     if negative is not None:
-        text += f" WHEN {name} = {_value(negative, kind, columns.y, spelling)} THEN {NEGATIVE}"
+        text += f" WHEN {name} = {value_text(negative, kind, columns.y, spelling)} THEN {NEGATIVE}"
     return f"{text} ELSE {BAD_LABEL} END"
 
 
@@ -75,7 +78,7 @@ def _double(column: str, spelling: Dialect) -> str:
     return f"CAST({spelling.name(column)} AS DOUBLE)"
 
 
-def _value(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
+def value_text(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
     """Return a label or group as a literal of its column's type, or raise if it cannot be one."""
     if kind == "bool" and value in (0, 1):
         return "TRUE" if value else "FALSE"
@@ -88,13 +91,62 @@ def _value(value: Hashable, kind: str, column: str, spelling: Dialect) -> str:
 
 
 def added_columns(
-    rule: Rule, p_y: str, p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]], spelling: Dialect, error: str
+    rule: Rule,
+    p_y: str,
+    p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]],
+    kinds: Mapping[str, str],
+    engine: tuple[str, str],
 ) -> list[str]:
     """Return the expressions of decision, fair_margin, flipped and the bias scores.
 
-    A row without valid probabilities fails with a message; ``error`` is the engine's function for that. So does a row
-    that is outside [0, 1] by rounding: clipping would cost half as much again on every other row.
+    ``kinds`` maps each column to its type, and ``engine`` is the dialect and its function that fails: a row without
+    valid probabilities fails with a message. So does a row that is outside [0, 1] by rounding, because clipping would
+    cost half as much again on every other row, and a row of a stratum that the rule does not know.
     """
+    dialect, error = engine
+    spelling = dialect_of(dialect)
+    if not rule.strata:
+        return _columns_of(rule, p_y, p_group, spelling, error)
+    if len(rule.strata) > 1:
+        raise InputError(
+            "A rule with several columns of strata cannot be applied as SQL: use evenhand.engines.arrow, or apply"
+            " without an engine."
+        )
+    (column,) = rule.strata
+    members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
+    inside = [_in_stratum(rule, {column: s}, p_y, p_group, spelling, error) for s in members]
+    tests = [f"{spelling.name(column)} = {value_text(s, kinds[column], column, spelling)}" for s in members]
+    if all(key.thin is not None for key in rule.stratified):
+        rest = _in_stratum(rule, {column: object()}, p_y, p_group, spelling, error)
+    else:
+        rest = [f"{error}({spelling.label(_NO_STRATUM.format(column))})"] * len(inside[0])
+    return [
+        f"CASE {' '.join(f'WHEN {test} THEN {text}' for test, text in zip(tests, texts, strict=True))} ELSE {other} END"
+        for *texts, other in zip(*inside, rest, strict=True)
+    ]
+
+
+def _in_stratum(
+    rule: Rule,
+    stratum: dict[str, Any],
+    p_y: str,
+    p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]],
+    spelling: Dialect,
+    error: str,
+) -> list[str]:
+    """Return the expressions of one stratum: the bias scores of the other strata are 0 there."""
+    kept = [event.stratum is None or stratum.get(event.stratum[0]) == event.stratum[1] for event in rule.events]
+    own = [any(c for c, keep in zip(term.coefficients, kept, strict=True) if keep) for term in rule.terms]
+    inner = rule_of_stratum(rule, stratum)
+    decision, margin, flipped, *listed = _columns_of(inner, p_y, p_group, spelling, error)
+    found = iter(listed)
+    return [decision, margin, flipped, *(next(found) if mine else spelling.literal(0.0) for mine in own)]
+
+
+def _columns_of(
+    rule: Rule, p_y: str, p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]], spelling: Dialect, error: str
+) -> list[str]:
+    """Return the expressions of a rule without strata."""
     score = spelling.name(p_y)
     cells = group_cells(rule, p_group, spelling)
     fair = fair_margin(rule, score, cells, spelling)

@@ -46,7 +46,9 @@ from evenhand.rules.events import display_names
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.frontier import Frontier, frontier_of
 from evenhand.rules.ladder import best_rule
-from evenhand.rules.mixture import Mixture, best_mixture, check_lots
+from evenhand.rules.mixed_confidence import certify_mixture
+from evenhand.rules.mixing import best_mixture, check_lots
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.reserving import reserve_enough
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import check_safety
@@ -115,7 +117,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         Whether decisions may be random: ``rule_`` is then a :class:`evenhand.Mixture` that meets the bounds on average,
         also at tolerances that no single rule meets. Pass ``predict`` a ``key``, such as customer numbers, so that the
         same person always gets the same random draw. Read the page on lotteries before you use one on people. It
-        requires the certified search and cannot be combined with ``confidence``.
+        requires the certified search.
     missing : {"raise", "ignore"}, default="raise"
         Whether rows of unknown group are an error. With "ignore" they train the base model and count for accuracy,
         but not for any group's rate.
@@ -287,7 +289,7 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         if self.confidence is not None:
             check_confidence(self.confidence)
         if self.randomize:
-            check_lots(self.search, self.confidence, resolve(self.criterion))
+            check_lots(self.search, resolve(self.criterion))
         check_not_lazy(X)
         columns = find_columns(X, self.sensitive_columns, sensitive_features)
         given = sensitive_features if columns is None else columns.read(X)
@@ -415,12 +417,11 @@ class FairClassifier(Predictions, ClassifierMixin, MetaEstimatorMixin, BaseEstim
         held, options, tolerance = self.held_out_, self._options, self.tolerance
         try:
             rule: Rule | Mixture
-            if self.randomize:
-                rule = best_mixture(held, options, tolerance)
-            elif self._certifying is None or self.confidence is None:
-                rule = best_rule(held, options, tolerance)
+            if self._certifying is None or self.confidence is None:
+                rule = (best_mixture if self.randomize else best_rule)(held, options, tolerance)
             else:
-                rule = learn_certified(held, self._certifying, options, tolerance=tolerance, confidence=self.confidence)
+                learn = certify_mixture if self.randomize else learn_certified
+                rule = learn(held, self._certifying, options, tolerance=tolerance, confidence=self.confidence)
         except InfeasibleError as error:
             error.add_note("The trained models are kept: with_tolerance(...) tries another tolerance without training.")
             if self.diagnostics_.weaknesses:

@@ -240,9 +240,10 @@ class Predictions:
             check_is_fitted(self, "rule_")
         strata = strata_columns(X, self.rule_.strata) if self.rule_.strata else None
         p_y, p_group = self._models.probabilities(self._features(X), self._known_groups(X, sensitive_features))
-        if strata is None or isinstance(self.rule_, Mixture):
+        if strata is None:
             return p_y, p_group
-        spread = with_strata(self.rule_, p_y, p_group, strata)
+        rule = self.rule_.rules[0] if isinstance(self.rule_, Mixture) else self.rule_
+        spread = with_strata(rule, p_y, p_group, strata)
         return p_y, cast(dict[AttributeKey, FloatArray], spread)
 
     def _features(self, X: Any) -> Any:

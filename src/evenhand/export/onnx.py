@@ -10,7 +10,7 @@ add in double precision and return the sum in single. If a graph disagrees, :cla
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,23 @@ from evenhand.estimator.classifier import FairClassifier
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_lots import KEY, add_mixture
 from evenhand.export.onnx_models import ModelGraph, has_boosting
+from evenhand.export.onnx_strata import (
+    ML_OPSET,
+    STRATUM,
+    as_feed,
+    by_stratum,
+    sample_strata,
+    strata_in_graph,
+    stratum_input,
+)
 from evenhand.files import whole_or_nothing
-from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
+from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
 from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.lots import LARGEST_KEY
 from evenhand.rules.mixture import Mixture, check_any_rule
 from evenhand.rules.rule import Rule, class_array
-from evenhand.rules.strata import check_unstratified
+from evenhand.rules.rule_strata import read_plain
+from evenhand.rules.strata import check_unstratified, read_strata
 
 PROBABILITY_SLACK = 1e-6
 RULE_OPSET, RULE_IR = 13, 8
@@ -59,6 +69,7 @@ def rule_to_onnx(
     p_y: ArrayLike | None = None,
     p_group: GroupProbabilities | None = None,
     keyed: bool = True,
+    strata: SensitiveFeatures | None = None,
 ) -> Agreement:
     """Write a rule as an ONNX file: probabilities in, label and fair margin out.
 
@@ -71,6 +82,9 @@ def rule_to_onnx(
     and one more input, ``key``: 64-bit whole numbers of shape (rows,) that identify the rows. The lot is computed in
     the graph and equals that of Python. Pass a text key as the number that :func:`evenhand.rules.lots.key_numbers`
     returns, because ONNX has no MD5.
+
+    A rule or mixture with strata has one more input, ``stratum``, text or 64-bit whole numbers of shape (rows,). A new
+    stratum is decided by the model alone if the criterion has ``thin``; otherwise its margin is NaN.
 
     A graph does not check its input: if a probability is NaN, the margin is NaN and the label negative; a value outside
     [0, 1] is clipped.
@@ -85,6 +99,8 @@ def rule_to_onnx(
         Rows for the comparison, as in :meth:`evenhand.Rule.decide`. ``None`` draws 10,000.
     keyed : bool, default=True
         Whether the draws of a mixture use the input ``key``, or the scores. It has no effect on a rule.
+    strata : default=None
+        Each row's stratum for the comparison, with ``p_y``, as in :meth:`evenhand.Rule.decide`.
 
     Returns
     -------
@@ -103,13 +119,13 @@ def rule_to_onnx(
     Agreement(rows=10000, margin_difference=0.0)
     """
     check_any_rule(rule)
-    if isinstance(rule, Rule):
-        check_unstratified(rule.strata, "ONNX", "write one file for each stratum, of rule.for_stratum(...)")
     check_path(path)
     check_flag(keyed, "keyed")
     first = rule.rules[0] if isinstance(rule, Mixture) else rule
     p, columns = _sample_columns(first) if p_y is None else _given_columns(first, p_y, p_group)
     graph = Graph()
+    inside, choose = _strata(graph, first, p, strata, drawn=p_y is None)
+    given: dict[str, Any] = {} if inside is None else {"strata": inside}
     graph.input("p_y", ["rows"])
     joint = {name: array.ndim == 3 for name, array in columns.items()}
     edges = {}
@@ -118,9 +134,11 @@ def rule_to_onnx(
         size = len(rule.groups[name])
         edges[name] = graph.input(edge, ["rows", 2, size] if joint[name] else ["rows", size])
     feeds: dict[str, NDArray[Any]] = {"p_y": p, **{edges[name]: array for name, array in columns.items()}}
+    if inside is not None:
+        feeds[STRATUM] = as_feed(inside)
     about: dict[str, Any] = {
         "opset": RULE_OPSET,
-        "ml_opset": None,
+        "ml_opset": None if inside is None else ML_OPSET,
         "ir_version": RULE_IR,
         "metadata": {"evenhand.rule": rule.to_json()},
     }
@@ -128,13 +146,29 @@ def rule_to_onnx(
         key = _sample_keys(len(p)) if keyed else None
         if key is not None:
             feeds[graph.input(KEY, ["rows"], whole=True)] = key
-        add_mixture(graph, rule, "p_y", edges, joint, rule.classes, KEY if keyed else None)
-        drawn = rule.lots(p, columns or None, key=key)
-        expected = rule.expected_decision(p, columns or None)
+        add_mixture(graph, rule, "p_y", edges, joint, rule.classes, KEY if keyed else None, choose)
+        drawn = rule.lots(p, columns or None, key=key, **given)
+        expected = rule.expected_decision(p, columns or None, **given)
         return _check_drawn_and_write(graph.model(**about), feeds, class_array(rule.classes), expected, drawn, path)
-    add_rule(graph, rule, "p_y", edges, joint, rule.classes)
-    margin = rule.decision_function(p, columns or None)
+    add_rule(graph, rule, "p_y", edges, joint, rule.classes, choose)
+    margin = rule.decision_function(p, columns or None, **given)
     return _check_and_write(graph.model(**about), feeds, class_array(rule.classes), margin, 0.0, path)
+
+
+def _strata(
+    graph: Graph, rule: Rule, p: FloatArray, strata: SensitiveFeatures | None, *, drawn: bool
+) -> tuple[NDArray[Any] | None, Callable[[Callable[[Any], str]], str] | None]:
+    """Return the strata to compare on, and how a graph chooses each row's numbers; None twice without strata."""
+    if not rule.strata:
+        read_strata(strata, (), len(p))
+        return None, None
+    place = stratum_input(graph, strata_in_graph(rule))
+    if drawn:
+        found = sample_strata(rule, len(p))
+    else:
+        (column,) = read_strata(strata, rule.strata, len(p), new=True).values()
+        found = np.array(column.groups)[column.codes]
+    return found, lambda add: by_stratum(graph, rule, place, add)
 
 
 def _sample_keys(n: int) -> NDArray[np.int64]:
@@ -200,7 +234,7 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     p_y, p_group = fair.probabilities(X_sample)
     if not len(p_y):
         raise InputError("X_sample has no rows: pass some rows for the comparison.")
-    check_unstratified(fair.rule_.strata, "ONNX", "write its rule for each stratum, with rule_to_onnx")
+    check_unstratified(fair.rule_.strata, "ONNX", "write its rule, with rule_to_onnx")
     X = fair._features(X_sample)
     models = fair._models
     graph = ModelGraph(X, boosts=has_boosting(models))
@@ -237,7 +271,7 @@ def _given_columns(
 ) -> tuple[FloatArray, dict[AttributeKey, FloatArray]]:
     """Return the probabilities of the label, and those of the groups by attribute."""
     p = read_probabilities(p_y, "p_y", shape=(None,))
-    columns = rule.read_columns(p, p_group)
+    columns = read_plain(rule, p, p_group) if rule.strata else rule.read_columns(p, p_group)
     return p, {name: np.ascontiguousarray(array) for name, array in columns.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,14 +169,20 @@ def add_rule(
     p_group: Mapping[AttributeKey, str],
     joint: Mapping[AttributeKey, bool],
     labels: Sequence[Any],
+    choose: Callable[[Callable[[Any], str]], str] | None = None,
 ) -> None:
     """Add the rule after the edges of its probabilities, with the outputs ``label`` and ``fair_margin``.
 
     The operations and their order are those of :meth:`evenhand.Rule.decision_function`, in double precision,
-    so that a runtime that follows IEEE 754 returns exactly the same margin.
+    so that a runtime that follows IEEE 754 returns exactly the same margin. With strata, ``choose`` selects each row's
+    margin from those of all strata.
     """
     kinds = graph.onnx.TensorProto
-    margin = add_margin(graph, rule, to_the_edge(graph, p_y), split_columns(graph, rule, p_group, joint), joint)
+    given = to_the_edge(graph, p_y), split_columns(graph, rule, p_group, joint), joint
+    if choose is None:
+        margin = add_margin(graph, rule, *given)
+    else:
+        margin = choose(lambda stratum: add_margin(graph, rule.for_stratum(stratum), *given))
     positive = graph.add("Greater", margin, graph.constant(0.0))
     label, kind = add_label(graph, positive, labels)
     graph.output("label", label, kind, ["rows"])
@@ -208,6 +214,7 @@ def add_margin(
 ) -> str:
     """Return the edge of the fair margin, over edges that are already clipped to [0, 1]."""
     form = rule.linear_form(joint=joint)
+    columns = {attribute: columns[attribute] for attribute in form.columns}
     label_term = graph.add("Mul", graph.constant(form.slope), p_y)
     margin: str = graph.add("Add", graph.constant(form.intercept), label_term)
     flat = graph.constant(np.array([-1], dtype=np.int64))

@@ -7,7 +7,7 @@ of :mod:`evenhand.rules.lots` exactly. ONNX has no MD5: pass a text key as the w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,14 +30,49 @@ def add_mixture(
     joint: Mapping[AttributeKey, bool],
     labels: Sequence[Any],
     key: str | None,
+    choose: Callable[[Callable[[Any], str]], str] | None = None,
 ) -> None:
     """Add a mixture after the edges of its probabilities: outputs ``label``, ``expected_decision`` and ``lot``.
 
-    ``key`` is the edge of the keys; with None the draws depend on the scores.
+    ``key`` is the edge of the keys; with None the draws depend on the scores. With strata, ``choose`` selects the
+    probability of each row from those of all strata.
     """
     kinds = graph.onnx.TensorProto
     score = to_the_edge(graph, p_y)
     columns = split_columns(graph, mixture.rules[0], p_group, joint)
+    if choose is None:
+        expected = _chance(graph, mixture, score, columns, joint)
+    else:
+        expected = choose(lambda stratum: _chance(graph, mixture.for_stratum(stratum), score, columns, joint))
+    if key is not None:
+        lot = _drawn(graph, _of_key(graph, key))
+    elif choose is None:
+        lot = _lot_of_scores(graph, mixture, score, columns)
+    else:
+        # Strata that use the same attributes have the same lot.
+        known: dict[tuple[AttributeKey, ...], str] = {}
+
+        def lot_of(stratum: Any) -> str:
+            own = mixture.for_stratum(stratum)
+            if own.attributes not in known:
+                known[own.attributes] = _lot_of_scores(graph, own, score, columns)
+            return known[own.attributes]
+
+        lot = choose(lot_of)
+    label, kind = add_label(graph, graph.add("Less", lot, expected), labels)
+    graph.output("label", label, kind, ["rows"])
+    graph.output("expected_decision", expected, kinds.DOUBLE, ["rows"])
+    graph.output("lot", lot, kinds.DOUBLE, ["rows"])
+
+
+def _chance(
+    graph: Graph,
+    mixture: Mixture,
+    score: str,
+    columns: Mapping[AttributeKey, Sequence[str]],
+    joint: Mapping[AttributeKey, bool],
+) -> str:
+    """Return the edge of the probabilities of a positive decision."""
     expected, every = graph.constant(0.0), None
     for rule, weight in zip(mixture.rules, mixture.weights, strict=True):
         margin = add_margin(graph, rule, score, columns, joint)
@@ -46,18 +81,15 @@ def add_mixture(
         expected = graph.add("Add", expected, part)
         every = positive if every is None else graph.add("And", every, positive)
     assert every is not None
-    expected = graph.add("Where", every, graph.constant(1.0), expected)
-    if key is None:
-        flat = graph.constant(np.array([-1], dtype=np.int64))
-        cells = [graph.add("Reshape", c, flat) for name in mixture.attributes for c in columns[name]]
-        number = _of_scores(graph, [score, *cells])
-    else:
-        number = _of_key(graph, key)
-    lot = _drawn(graph, number)
-    label, kind = add_label(graph, graph.add("Less", lot, expected), labels)
-    graph.output("label", label, kind, ["rows"])
-    graph.output("expected_decision", expected, kinds.DOUBLE, ["rows"])
-    graph.output("lot", lot, kinds.DOUBLE, ["rows"])
+    chance: str = graph.add("Where", every, graph.constant(1.0), expected)
+    return chance
+
+
+def _lot_of_scores(graph: Graph, mixture: Mixture, score: str, columns: Mapping[AttributeKey, Sequence[str]]) -> str:
+    """Return the edge of the lots that depend on the scores."""
+    flat = graph.constant(np.array([-1], dtype=np.int64))
+    cells = [graph.add("Reshape", c, flat) for name in mixture.attributes for c in columns[name]]
+    return _drawn(graph, _of_scores(graph, [score, *cells]))
 
 
 def _whole(graph: Graph, value: int) -> str:

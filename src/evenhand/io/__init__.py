@@ -1,9 +1,9 @@
 """Whole fitted estimators in files that execute nothing when they are read (extra ``io``).
 
-A file is a skops archive with two additions: rules as JSON, and the networks of :mod:`evenhand.paper.models` as
-safetensors. It contains no pickle, and none is ever read. It contains the labels, groups and probabilities of the rows
-that the rule was learnt from, because ``with_tolerance`` and ``frontier()`` need them: protect it as you protect the
-data.
+A file is a skops archive with three additions: rules as JSON, the trees of boosted models as a few arrays, and the
+networks of :mod:`evenhand.paper.models` as safetensors. It contains no pickle, and none is ever read. It contains the
+labels, groups and probabilities of the rows that the rule was learnt from, because ``with_tolerance`` and
+``frontier()`` need them: protect it as you protect the data.
 """
 
 from __future__ import annotations

@@ -20,12 +20,13 @@ from evenhand.io.allowed import present_name
 from evenhand.versions import versions
 
 FORMAT = "evenhand-estimator"
-VERSION = 1
+# Version 2 has boosted trees as members; a file without any is of version 1.
+VERSION = 2
 ABOUT = "evenhand.json"
 # ".bin" members are bytes in a model's own format, such as those of XGBoost and CatBoost.
 _MEMBER = re.compile(
     r"evenhand\.json|schema\.json|\d{1,20}\.(npy|npz)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin"
-    r"|rules/\d{1,9}\.json|networks/\d{1,9}\.(safetensors|json)"
+    r"|rules/\d{1,9}\.json|networks/\d{1,9}\.(safetensors|json)|trees/\d{1,9}\.[a-z_]{1,40}\.npy"
 )
 
 
@@ -38,7 +39,7 @@ def pack(path: Path, tree: bytes, members: dict[str, bytes]) -> None:
     """Write a skops archive and its additions as one archive."""
     about = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if any(name.startswith("trees/") for name in members) else 1,
         "versions": versions("numpy", "scikit-learn"),
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as target, zipfile.ZipFile(io.BytesIO(tree)) as source:

@@ -1,4 +1,4 @@
-"""The parts of a saved classifier outside the skops tree: rules as JSON, networks as safetensors.
+"""The parts of a saved classifier outside the skops tree: rules as JSON, boosted trees, networks as safetensors.
 
 A rule is stored as JSON because that is fully checked when it is read, and anyone can open it. A network's numbers are
 tensors; its shape is rebuilt from the estimator's own parameters, so the file contains no code and no class.
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from evenhand.errors import InputError, ModelFormatError, require
+from evenhand.io.boosted import is_boosted, read_boosted, write_boosted
 from evenhand.rules.events import Intersection, Stratified
 from evenhand.rules.mixture import Mixture, read_rule
 from evenhand.rules.rule import Rule
@@ -54,7 +55,7 @@ class Keyed:
 
 
 def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
-    """Return a copy of an estimator without its rules and networks, and these as members of a file."""
+    """Return a copy of an estimator without its rules, boosted trees and networks, and these as members of a file."""
     members: dict[str, bytes] = {}
     stand_ins: dict[int, Any] = {}
     for holder, key, value in edges(estimator):
@@ -63,6 +64,10 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
         if isinstance(value, Rule | Mixture):
             name = f"rules/{len(stand_ins)}.json"
             members[name] = value.to_json().encode()
+            stand_ins[id(value)] = Stored(name)
+        elif is_boosted(holder, key):
+            name = f"trees/{len(stand_ins)}"
+            members |= write_boosted(value, name)
             stand_ins[id(value)] = Stored(name)
         elif is_network(value):
             name = f"networks/{len(stand_ins)}"
@@ -78,7 +83,7 @@ def set_aside(estimator: Any) -> tuple[Any, dict[str, bytes]]:
 
 
 def put_back(estimator: Any, read: Callable[[str], bytes]) -> None:
-    """Put the rules and networks of a file back in place."""
+    """Put the rules, boosted trees and networks of a file back in place."""
     rules: dict[str, Rule | Mixture] = {}
     for holder, key, value in reversed(list(edges(estimator))):
         if type(value) is Keyed:
@@ -93,9 +98,19 @@ def put_back(estimator: Any, read: Callable[[str], bytes]) -> None:
             if name not in rules:
                 rules[name] = read_rule(read(name).decode())
             part = rules[name]
+        elif name.startswith("trees/"):
+            part = _read_trees(holder, key, name, read)
         else:
             part = _read_network(holder, key, name, read)
         _put(holder, key, part)
+
+
+def _read_trees(holder: Any, key: Any, name: str, read: Callable[[str], bytes]) -> Any:
+    from sklearn.ensemble._hist_gradient_boosting.gradient_boosting import BaseHistGradientBoosting
+
+    if not isinstance(holder, BaseHistGradientBoosting) or key != "_predictors":
+        raise ModelFormatError("Boosted trees are in an unexpected place.")
+    return read_boosted(name, read)
 
 
 def _put(holder: Any, key: Any, part: Any) -> None:

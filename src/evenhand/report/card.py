@@ -19,6 +19,7 @@ from evenhand.estimator.classifier import FairClassifier
 from evenhand.estimator.sample import strata_columns
 from evenhand.inputs import GroupProbabilities, SensitiveFeatures
 from evenhand.report.alternatives import alternatives_markdown
+from evenhand.report.sentences import mixed_rules
 from evenhand.report.summarize import summarize
 from evenhand.rules.determinism import with_determinism
 from evenhand.rules.events import display_names
@@ -349,7 +350,7 @@ def _how(summary: Mapping[str, Any]) -> str:
         f"It decides between {_code(labels['negative'])} and {_code(labels['positive'])}, the positive label.",
         f"The decision is positive iff the fair margin is above 0: {margin}."
         if summary["mixture"] is None
-        else f"It is randomized between {len(summary['mixture']['rules'])} rules; a rule decides positively iff its"
+        else f"It is randomized between {mixed_rules(summary['mixture'])}; a rule decides positively iff its"
         f" fair margin is above 0: {margin}. The decision is positive iff the row's lot is below the sum of the weights"
         f" of the rules that decide so. Of the rows below, {summary['mixture']['by_lot']:,} of {summary['rows']:,}"
         " depend on their lot.",
@@ -368,6 +369,9 @@ def _how(summary: Mapping[str, Any]) -> str:
     if summary["mixture"] is not None:
         weights = [f"{each['weight']:.6g}" for each in summary["mixture"]["rules"]]
         lines.append(f"The weights are {', '.join(weights)}.")
+        for each in summary["mixture"]["strata"]:
+            own = ", ".join(f"{weight:.6g}" for weight in each["weights"])
+            lines.append(f"In {_code(each['stratum'])} they add up to {own}.")
     models = [[_code(model["estimates"]), _text(model["kind"])] for model in summary["models"]]
     parts = [" ".join(lines), _table(["term", "z"], rows) if rows else "The rule has no term: it is the model alone."]
     return "\n\n".join([*parts, _table(["what is estimated", "by"], models)] if models else parts)
@@ -414,10 +418,16 @@ def _criterion(summary: Mapping[str, Any]) -> str:
     promise = summary["promise"]
     if promise is not None:
         parts.append(
-            f"With confidence {promise['confidence']:g} every constraint holds in the population. This was certified"
+            f"With confidence {promise['confidence']:g} {_promised(promise)} in the population. This was certified"
             f" on {promise['certifying_rows']:,} rows that no model and no search had used."
         )
     return " ".join(parts)
+
+
+def _promised(promise: Mapping[str, Any]) -> str:
+    """Return what a confidence promises: every constraint, or a ceiling that was stated for a rule."""
+    ceiling = promise.get("certified_ceiling")
+    return "every constraint holds" if ceiling is None else f"no group's rate is above {ceiling:.4f}"
 
 
 def _before_and_after(summary: Mapping[str, Any]) -> str:

@@ -210,12 +210,21 @@ def proof(learned: Mapping[str, Any] | None) -> str:
     return text
 
 
+def mixed_rules(mixture: Mapping[str, Any]) -> str:
+    """Return between how many rules a mixture draws: with strata, in each of them."""
+    if not mixture["strata"]:
+        return f"{len(mixture['rules'])} rules"
+    counts = [len(each["weights"]) for each in mixture["strata"]]
+    most = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
+    return f"{most} rules in each of {len(counts)} strata"
+
+
 def lots(summary: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
     """Return a sentence on random draws: that they are used, or what a deterministic rule costs."""
     found = []
     if step["mixture"] is not None:
         found.append(
-            f"It is randomized between {len(step['mixture']['rules'])} rules: {step['mixture']['by_lot']:,} of"
+            f"It is randomized between {mixed_rules(step['mixture'])}: {step['mixture']['by_lot']:,} of"
             f" {summary['rows']:,} rows depend on a random draw, which is determined by the scores here."
         )
     if step["determinism"] is not None:

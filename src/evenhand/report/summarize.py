@@ -40,6 +40,7 @@ from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.events import AttributeKey, Stratified, display_names
 from evenhand.rules.frontier import Frontier
 from evenhand.rules.mixture import Mixture
+from evenhand.rules.mixture_strata import compared_strata
 from evenhand.rules.objective import ACCURACY, in_words
 from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, thin_text
@@ -139,11 +140,11 @@ def summarize(
           (``objective`` by its name, its ``utility`` and ``upper_bound``, and the search's ``status``, on the rows it
           was learnt from; or None); ``terms``
           (``name``, ``z``); ``flips`` (``attribute``, ``group``, ``rows``, ``to_positive``, ``to_negative``);
-          ``flipped`` (the number of rows); ``mixture``, None or ``rules`` (``weight``) and ``by_lot``, the number of
-          rows that a random draw decides; ``determinism``, None or the cost of determinism (``mixture_utility``,
-          ``mixture_bound``, ``cost``); ``harm``, a sentence if held-out rows show a larger gap than that of
-          the model alone, or None; ``thin``, a sentence if there were too few rows to learn from, or
-          None; ``receipts`` (``row``, ``group``, ``words`` and the fields of
+          ``flipped`` (the number of rows); ``mixture``, None or ``rules`` (``weight``), ``by_lot``, the number of
+          rows that a random draw decides, and ``strata`` (``stratum`` and its ``weights``); ``determinism``, None or
+          the cost of determinism (``mixture_utility``, ``mixture_bound``, ``cost``); ``harm``, a sentence if held-out
+          rows show a larger gap than that of the model alone, or None; ``thin``, a sentence if there were too few rows
+          to learn from, or None; ``receipts`` (``row``, ``group``, ``words`` and the fields of
           :class:`evenhand.rules.receipt.Receipt`).
         - ``chosen``: the index of the step shown first, None without rules; ``unreachable``: tolerances
           that no rule meets.
@@ -286,8 +287,8 @@ def summarize_rows(
 
 def _with_strata(rows: Rows, rule: Rule | Mixture | None) -> Rows:
     """Return rows with the strata of a rule; raise for a new stratum, unless the rule allows it."""
-    for key in rule.stratified if isinstance(rule, Rule) else ():
-        assert isinstance(rule, Rule)
+    for key in () if rule is None else rule.stratified:
+        assert rule is not None
         places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], rows.strata[key.within])
         rows = dataclasses.replace(rows, groups={**rows.groups, key: rule.groups[key]})
     return rows
@@ -414,7 +415,11 @@ def _terms(rule: Rule | Mixture) -> list[dict[str, Any]]:
 def _mixture(mixture: Mixture, rows: Rows) -> dict[str, Any]:
     expected = mixture.expected_decision(rows.p_y, rows.p_group)
     by_lot = int(((expected > 0.0) & (expected < 1.0)).sum())
-    return {"rules": [{"weight": weight} for weight in mixture.weights], "by_lot": by_lot}
+    strata = [
+        {"stratum": text, "weights": list(mixture.for_stratum(stratum).weights)}
+        for text, stratum in zip(group_texts(compared_strata(mixture)), compared_strata(mixture), strict=True)
+    ]
+    return {"rules": [{"weight": weight} for weight in mixture.weights], "by_lot": by_lot, "strata": strata}
 
 
 def _thin(rule: Rule | Mixture) -> str | None:

@@ -35,6 +35,9 @@ and it is centred by the learning rows, so a ladder returns a rule less often.
 that a search finds is not tested. Given how many rows of each group a fixed rule selects,
 the numbers of positive labels among them are independent binomials. The ladder has rules for parts of the tolerance.
 
+**The smallest largest rate.** :class:`evenhand.MinimaxRate` has no bound that is fixed in advance. The rule of the
+learning rows is fixed, and the certifying rows state a ceiling for it: see :mod:`evenhand.rules.certified_ceiling`.
+
 **Strata.** With ``within=`` each stratum is certified by its own rows, at an error of (1 - confidence) / (number of
 strata). The rule of a stratum depends only on its own rows, so the errors add up to at most 1 - confidence.
 
@@ -46,7 +49,6 @@ from the population in which the rule is used. If a sample certifies no rule, an
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,6 +61,7 @@ from sklearn.utils import check_random_state
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
+from evenhand.rules.certified_ceiling import certified_ceiling
 from evenhand.rules.certify import (
     Band,
     Claim,
@@ -71,15 +74,15 @@ from evenhand.rules.certify import (
     shortfall,
 )
 from evenhand.rules.criteria import check_tolerance
-from evenhand.rules.events import Event
 from evenhand.rules.joining import in_each_stratum, join
 from evenhand.rules.ladder import best_rule, left_alone
 from evenhand.rules.levels import answer_within
 from evenhand.rules.paths import Paths
+from evenhand.rules.rate_bounds import MinimaxRate
 from evenhand.rules.reserving import certifying_share, reserve_rows, rows_of
 from evenhand.rules.rule import Rule
+from evenhand.rules.rungs import PARTS_OF_TOLERANCE, certificate, expected_widths, inner_bounds, tally, tested
 from evenhand.rules.setting import Options, Setting
-from evenhand.rules.system import System
 from evenhand.search import NoRule
 from evenhand.search.problem import conclude
 from evenhand.statistics.intervals import check_confidence, normal_quantile
@@ -90,12 +93,6 @@ SLACK = 0.75
 LARGEST_PART = 0.8
 # Candidate tolerances grow by this factor.
 GROWTH = 1.05
-RUNGS = 24
-# The parts of a tolerance within which rules for predictive parity are learnt, from strict to loose.
-PARTS_OF_TOLERANCE = (0.1, 0.25, 0.4, 0.6, 0.8, 1.0)
-# In widths of the certifying bound. Learning and certifying rows disagree by about 1.5 widths.
-WIDEST = 5.0
-NARROWEST = 0.2
 
 
 def learn_with_confidence(
@@ -180,24 +177,29 @@ def learn_certified(learning: Rows, certifying: Rows, options: Options, *, toler
         return _learn_in_strata(setting, certifying, tolerance, level)
     Setting.of(certifying, dataclasses.replace(options, evidence="labels"))  # raises if there are too few rows to count
     certifying = certifying.crossing(options.criterion.intersections)
-    system = _tested(setting)
+    if isinstance(options.criterion, MinimaxRate):
+        rule, entry = _learn_ceiling(setting, options.criterion, certifying, tolerance, level)
+        return _noting(rule, setting, certifying, level, entry)
+    system = tested(setting)
     inside = np.column_stack([rows_of(event, certifying) for event in system.measured_events])
     learn = _learn_centred if has_paths(system, claims(system, tolerance)) else _learn_strict_to_loose
     rule, entry = learn(setting, certifying, inside, tolerance, level)
-    entry = {
-        "confidence": level,
-        "learning_rows": len(learning),
-        "certifying_rows": len(certifying),
-        **entry,
-    }
-    return dataclasses.replace(rule, learned_from={**rule.learned_from, "confidence": entry})
+    return _noting(rule, setting, certifying, level, entry)
 
 
-def _tested(setting: Setting) -> System:
-    """Return the bounds that are tested: where a level was searched for, those on differences, which have no level."""
-    if not setting.system.levels:
-        return setting.system
-    return dataclasses.replace(setting.system, measured=setting.reported)
+def _noting(rule: Rule, setting: Setting, certifying: Rows, confidence: float, entry: dict[str, Any]) -> Rule:
+    """Return a rule with what was certified, and on how many rows."""
+    sizes = {"learning_rows": len(setting.rows), "certifying_rows": len(certifying)}
+    return rule.noting(confidence={"confidence": confidence, **sizes, **entry})
+
+
+def _learn_ceiling(
+    setting: Setting, part: MinimaxRate, certifying: Rows, tolerance: float, confidence: float
+) -> tuple[Rule, dict[str, Any]]:
+    """Return the rule of the smallest ceiling on the learning rows, with the one that the certifying rows certify."""
+    rule = best_rule(setting.rows, dataclasses.replace(setting.options, safety=0.0), tolerance)
+    found = certified_ceiling(part, certifying, _decided(rule, certifying), confidence)
+    return dataclasses.replace(rule, criterion=found.criterion), found.entry
 
 
 def _learn_in_strata(setting: Setting, certifying: Rows, tolerance: float, confidence: float) -> Rule:
@@ -234,28 +236,14 @@ def _learn_in_strata(setting: Setting, certifying: Rows, tolerance: float, confi
 
 def _counts(rule: Rule, certifying: Rows, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return how many rows of each event a rule decides 1."""
-    found: NDArray[np.int64] = inside[rule.decision_function(certifying.p_y, certifying.p_group) > 0.0].sum(axis=0)
+    found: NDArray[np.int64] = inside[_decided(rule, certifying)].sum(axis=0)
     return found
 
 
-def _tally(
-    rule: Rule, rows: Rows, events: Sequence[Event], inside: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the successes and trials that each event counts among the decisions of a rule."""
-    assert rows.positive is not None
-    decided, positive = rule.decision_function(rows.p_y, rows.p_group) > 0.0, rows.positive
-    everyone = np.ones(len(decided), dtype=bool)
-    kinds = {
-        "selection": (decided, everyone),
-        "accuracy": (decided == positive, everyone),
-        "precision": (decided & positive, decided),
-        "npv": (~decided & ~positive, ~decided),
-    }
-    found = [
-        [np.count_nonzero(own & which) for which in kinds[event.kind]]
-        for event, own in zip(events, inside.T, strict=True)
-    ]
-    return np.array(found, dtype=np.int64)[:, 0], np.array(found, dtype=np.int64)[:, 1]
+def _decided(rule: Rule, rows: Rows) -> NDArray[np.bool_]:
+    """Return a mask of the rows that a rule decides 1."""
+    decided: NDArray[np.bool_] = rule.decision_function(rows.p_y, rows.p_group) > 0.0
+    return decided
 
 
 def _rows_in_both(setting: Setting, trials: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -373,7 +361,7 @@ def _learn_centred(
     return rule, {
         "rules_learnt": int(found.paths.points.size),
         "rules_certified": found.chosen[1],
-        "constraints": _certificate(setting.system, (bounds[0][0], bounds[1][0]), claimed, limits),
+        "constraints": certificate(setting.system, (bounds[0][0], bounds[1][0]), claimed, limits),
     }
 
 
@@ -441,16 +429,16 @@ def _learn_strict_to_loose(
     if not ladder.rules:
         best_rule(setting.rows, setting.options, tolerance)
         raise InfeasibleError("The search found no rule on the learning rows: allow a larger tolerance.")
-    system = _tested(setting)
+    system = tested(setting)
     events = system.measured_events
-    tallies = [_tally(rule, certifying, events, inside) for rule in ladder.rules]
+    tallies = [tally(_decided(rule, certifying), certifying, events, inside) for rule in ladder.rules]
     successes, trials = (np.array(part) for part in zip(*tallies, strict=True))
     claimed = claims(system, tolerance)
     passed = fixed_sequence(claimed, successes, trials, confidence)
     if passed == 0:
         ratio = len(certifying) / len(setting.rows)
         own = np.column_stack([rows_of(event, setting.rows) for event in events])
-        learnt = _tally(ladder.rules[0], setting.rows, events, own)
+        learnt = tally(_decided(ladder.rules[0], setting.rows), setting.rows, events, own)
         anchors = ladder.anchors(claimed) if system.plain else [claim.estimate(*learnt) for claim in claimed]
         short = shortfall(claimed, successes[0], trials[0], anchors, ratio, tolerance, confidence)
         raise short.error(system, learnt[1] + trials[0], len(certifying))
@@ -459,7 +447,7 @@ def _learn_strict_to_loose(
     return ladder.rules[last], {
         "rules_learnt": len(ladder.rules),
         "rules_certified": passed,
-        "constraints": _certificate(system, (ladder.lower[last], ladder.upper[last]), claimed, bounds),
+        "constraints": certificate(system, (ladder.lower[last], ladder.upper[last]), claimed, bounds),
     }
 
 
@@ -507,66 +495,3 @@ def _learn_levels(setting: Setting, tolerance: float) -> _Ladder:
     found = [answer_within(plain, tolerance, part * asked) for part in PARTS_OF_TOLERANCE]
     rules = [dataclasses.replace(rule, criterion=setting.options.criterion) for rule in found if isinstance(rule, Rule)]
     return _Ladder(rules, np.empty((len(rules), 0)), np.empty((len(rules), 0)))
-
-
-def expected_widths(system: System, rates: FloatArray, counts: FloatArray, confidence: float) -> FloatArray:
-    """Return about how far beyond its estimate a constraint's bound will be, from the events' rates and rows."""
-    shrunk = (rates * counts + 1.0) / (counts + 2.0)
-    matrix = system.matrix
-    widths: FloatArray = np.sqrt(matrix**2 @ (shrunk * (1.0 - shrunk) / counts))
-    return widths * normal_quantile(max(confidence, 0.6), one_sided=True)
-
-
-def inner_bounds(lower: FloatArray, upper: FloatArray, widths: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the bounds for learning a ladder's rules, from strict to loose, the last as given.
-
-    A rung leaves every constraint a margin of several widths, five on the first rung and none on the last, so that
-    constraints with few certifying rows are tightened most. A band is never narrowed to less than a fifth of a width on
-    either side of its middle: the rows could not detect the difference, and there might be no feasible rule.
-
-    Parameters
-    ----------
-    lower, upper : arrays of shape (constraints,)
-        The bounds to be certified.
-    widths : array of shape (constraints,)
-        The result of :func:`expected_widths`.
-
-    Returns
-    -------
-    lower, upper : arrays of shape (rungs, constraints)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from evenhand.rules.confidence import inner_bounds
-    >>> lower, upper = inner_bounds(np.array([-0.05]), np.array([0.05]), np.array([0.02]))
-    >>> float(upper[0, 0].round(3)), float(upper[-1, 0])
-    (0.004, 0.05)
-    """
-    half = (upper - lower) / 2.0
-    most = np.clip((half - NARROWEST * widths) / widths, 0.0, WIDEST)
-    margins = np.linspace(most.max(), 0.0, RUNGS)[:, None]
-    taken = np.minimum(margins, most) * widths
-    return lower + taken, upper - taken
-
-
-def _certificate(
-    system: System, rung: tuple[FloatArray, FloatArray], claimed: Sequence[Claim], bounds: Sequence[float]
-) -> list[dict[str, Any]]:
-    """Return, as plain data, the bounds that each constraint was learnt within and is certified to meet."""
-    inner = rung if system.plain else np.full((2, len(system.measured)), np.inf)
-    entries: list[dict[str, Any]] = [
-        {"name": constraint.name, "inner_lower": _plain(lower), "inner_upper": _plain(upper)}
-        for constraint, lower, upper in zip(system.measured, *inner, strict=True)
-    ]
-    for entry in entries:
-        entry |= {"certified_lower": None, "certified_upper": None}
-    for claim, bound in zip(claimed, bounds, strict=True):
-        # A bound is computed to within a hundredth of its width, but the test has shown that it is within the limit.
-        known = min(bound, claim.limit)
-        entries[claim.constraint][f"certified_{claim.side}"] = known if claim.side == "upper" else -known
-    return entries
-
-
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -6,9 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 
 from evenhand.rows import Rows
+from evenhand.rules.families import rules_of
 from evenhand.rules.rule import Rule
+from evenhand.rules.rule_strata import strata_of
 from evenhand.rules.setting import Options, Setting
-from evenhand.search.mixed import mix
 from evenhand.search.problem import NoRule
 
 QUICK_TERMS, QUICK_ROWS = 2, 50_000
@@ -37,8 +38,8 @@ def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
     """Return the cost of determinism, or None if it is not defined for a rule.
 
     It is not defined for a rule without a solution or a tolerance, one that leaves the model unchanged, one with
-    strata, one that maximises an F score or has a level to be found, and one with ``confidence``, which was learnt
-    on other rows than it was certified on.
+    several columns of strata, one that has a level to be found, and one with ``confidence``, which was learnt on other
+    rows than it was certified on.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
     solution, tolerance = rule.solution, rule.tolerance
     if solution is None or tolerance is None or solution.status == "unchanged" or "confidence" in rule.learned_from:
         return None
-    if options.criterion.strata or options.target.is_ratio:
+    if len(options.criterion.strata) > 1:
         return None
     if solution.used == solution.asked:
         options = dataclasses.replace(options, safety=0.0)
@@ -61,15 +62,19 @@ def determinism(rule: Rule, rows: Rows, options: Options) -> Determinism | None:
         return None
     if options.safety > 0.0 and {"precision", "npv"} & options.criterion.kinds:
         return None
-    found = mix(setting.problem([tolerance]))
+    found = rules_of(setting, setting).mix(setting.problem([tolerance]))
     if isinstance(found, NoRule):
         return None
     return Determinism(found.utility, found.upper_bound, max(0.0, found.utility - solution.utility))
 
 
 def quickly_mixed(rule: Rule, rows: Rows) -> bool:
-    """Return whether finding the best mixture takes only a second or two: few contrasts, and not too many rows."""
-    return len(rule.terms) <= QUICK_TERMS and len(rows) <= QUICK_ROWS
+    """Return whether finding the best mixture takes only a second or two: few contrasts, and not too many rows.
+
+    Only the contrasts of one stratum count: strata are solved separately.
+    """
+    strata = max((len(strata_of(rule, key)) for key in rule.stratified), default=1)
+    return len(rule.terms) <= QUICK_TERMS * strata and len(rows) <= QUICK_ROWS
 
 
 def with_determinism(rule: Rule, rows: Rows, options: Options) -> Rule:

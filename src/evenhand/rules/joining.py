@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from evenhand.errors import InfeasibleError
+from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Setting, pairs
-from evenhand.search import NoRule, Solution
+from evenhand.search import NoRule, Problem, Solution
 from evenhand.search.problem import Status
 
 
@@ -62,10 +63,18 @@ def no_rule(answers: Sequence[Rule | NoRule]) -> NoRule | None:
     return NoRule(proven=any(answer.proven for answer in absent), nodes=nodes, stopped=absent[0].stopped)
 
 
-def join(setting: Setting, rules: Sequence[Rule], tolerance: float, *, certified: bool = False) -> Rule:
+def join(
+    setting: Setting,
+    rules: Sequence[Rule],
+    tolerance: float,
+    *,
+    certified: bool = False,
+    counted: tuple[float, FloatArray] | None = None,
+) -> Rule:
     """Return the rule that decides in each stratum by that stratum's rule; its numbers refer to all rows.
 
-    ``certified`` means that the rules were tested on other rows, and may miss the bounds on these.
+    ``certified`` means that the rules were tested on other rows, and may miss the bounds on these. ``counted`` are the
+    utility and the constraints' sums of the joined rule, where the rows of the setting are counts.
     """
     z, priors = np.zeros(len(setting.system.contrasts)), setting.priors.copy()
     place = {event: j for j, event in enumerate(setting.system.events)}
@@ -93,7 +102,9 @@ def join(setting: Setting, rules: Sequence[Rule], tolerance: float, *, certified
         stopped=next((solution.stopped for solution in solutions if solution.stopped is not None), None),
     )
     problem = found.problem([tolerance])
-    utility, values = problem.evaluate(found.decide(z))
+    if counted is not None:
+        problem = _one_row(problem, *counted)
+    utility, values = problem.evaluate(problem.decide(z))
     if certified:
         lower, upper = np.minimum(problem.lower, values), np.maximum(problem.upper, values)
         problem = dataclasses.replace(problem, lower=lower, upper=upper)
@@ -112,6 +123,19 @@ def join(setting: Setting, rules: Sequence[Rule], tolerance: float, *, certified
         joined,
         learned_from=learned_from,
         solution=dataclasses.replace(joined.solution_, asked=asked, used=_used(setting, solutions)),
+    )
+
+
+def _one_row(problem: Problem, utility: float, values: FloatArray) -> Problem:
+    """Return a problem with the bounds of another, and a single row that every rule decides positively."""
+    return dataclasses.replace(
+        problem,
+        margin=np.ones(1),
+        contrasts=np.zeros((1, problem.dimension)),
+        gain=np.array([utility - problem.offset]),
+        effects=values[None],
+        weight=np.ones(1),
+        decider=None,
     )
 
 
@@ -138,7 +162,7 @@ def _by_stratum(setting: Setting, solutions: Sequence[Solution]) -> dict[str, An
     """Return, as plain data, the search's result for each stratum."""
     return {
         stratum_text(part): {
-            "rows": len(part.rows),
+            "rows": len(part.rows) if part.rows.copies is None else int(part.rows.copies.sum()),
             "status": solution.status,
             "utility": solution.utility,
             "gap": solution.gap if np.isfinite(solution.gap) else None,

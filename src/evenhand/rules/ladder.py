@@ -249,6 +249,6 @@ def _infeasible(
     lots = " A randomized mixture of rules may meet it: learn_rule(..., randomize=True)."
     return InfeasibleError(
         f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}."
-        f"{'' if setting.options.criterion.strata else lots}",
+        f"{lots if len(setting.options.criterion.strata) < 2 else ''}",
         smallest_tolerance=smallest,
     )

@@ -15,7 +15,9 @@ from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.evidence import EvidenceName
 from evenhand.rules.ladder import best_rule
-from evenhand.rules.mixture import Mixture, best_mixture, check_lots
+from evenhand.rules.mixed_confidence import learn_mixture_with_confidence
+from evenhand.rules.mixing import best_mixture, check_lots
+from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options
@@ -134,7 +136,7 @@ def learn_rule(
     )
     tolerance = check_tolerance(tolerance)
     if check_flag(randomize, "randomize"):
-        check_lots(search, confidence, options.criterion)
+        check_lots(search, options.criterion)
     if confidence is not None:
         if y is None or sensitive_features is None:
             raise InputError("confidence tests rules on counted rows: pass y and sensitive_features.")
@@ -152,6 +154,8 @@ def learn_rule(
         counted=options.counts,
         strata=strata,
     )
+    if randomize and confidence is not None:
+        return learn_mixture_with_confidence(rows, options, tolerance=tolerance, confidence=confidence)
     if randomize:
         return best_mixture(rows, options, tolerance)
     if confidence is not None:

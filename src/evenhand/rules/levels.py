@@ -36,7 +36,7 @@ from evenhand.rules.rule import Rule
 from evenhand.rules.safety import ThinCell, about
 from evenhand.rules.setting import Setting
 from evenhand.search import Certified, Dual, NoRule, Problem, Smoothed, Solution, ratio
-from evenhand.search.problem import FEASIBILITY_SLACK, conclude
+from evenhand.search.problem import FEASIBILITY_SLACK
 
 MOST_RANGES, MOST_RANGES_BEYOND = 400, 24
 MOST_UNPROVEN = 24
@@ -50,7 +50,7 @@ STEPS_AT_FIRST = 12
 VISITS_A_CEILING = 200_000_000
 ROUNDS_FOR_AN_ERROR = 6
 
-_Box = dict[Level, tuple[float, float]]
+Box = dict[Level, tuple[float, float]]
 
 
 def answer(setting: Setting, tolerance: float, known: Iterable[Rule] = ()) -> Rule | NoRule:
@@ -69,48 +69,69 @@ def answer(setting: Setting, tolerance: float, known: Iterable[Rule] = ()) -> Ru
         raise InputError("search='dual' does not support levels of precision or error: use search='certified'.")
     levels = setting.system.levels
     if not any(isinstance(level.part, MinimaxRate) for level in levels):
-        return _Common(setting, tolerance).answer(known)
+        return Common(setting, tolerance).answer(known)
     if len(levels) > 1:
         raise InputError(
             "MinimaxRate can only be combined with linear criteria: remove PredictiveParity or the second MinimaxRate."
         )
-    return _Ceiling(setting, tolerance, levels[0]).answer()
+    return Ceiling(setting, tolerance, levels[0]).answer()
 
 
-class _Levelled:
-    """The common part of both searches: the rules of a setting, under bounds at given levels."""
+class Levelled:
+    """The common part of both searches: the rules of a setting, under bounds at given levels.
+
+    Rows that do not fit in memory are searched by subclasses with their own ``counted``, ``solve`` and ``reached``.
+    """
 
     def __init__(self, setting: Setting, tolerance: float) -> None:
         self.setting, self.tolerance = setting, tolerance
         self.nodes = self.stopped = 0
         self.beyond = len(setting.system.contrasts) > 2
 
-    def problem(self, box: _Box) -> Problem:
-        """Return the problem whose bounds are those at levels in a box."""
-        return self.setting.at(box, self.tolerance).problem([self.tolerance])
+    def at(self, box: Box) -> Setting:
+        """Return the setting whose bounds are those at levels in a box."""
+        return self.setting.at(box, self.tolerance)
 
-    def solve(self, problem: Problem, most: int = ratio.MOST_ITERATIONS) -> Solution | NoRule:
-        """Return the best rule of a problem."""
+    def problem(self, box: Box) -> Problem:
+        """Return the problem whose bounds are those at levels in a box."""
+        return self.at(box).problem([self.tolerance])
+
+    def counted(self, z: FloatArray) -> tuple[float, FloatArray]:
+        """Return a rule's utility, and its rate of positive decisions in each of the system's events."""
+        decisions = self.setting.decide(z)
+        utility, _ = self.setting.problem([self.tolerance]).evaluate(decisions)
+        return utility, decisions.astype(np.float64) @ self.setting.evidence.shares
+
+    def solve(self, box: Box, to_beat: float = -np.inf, most: int = ratio.MOST_ITERATIONS) -> Solution | NoRule:
+        """Return the best rule at levels in a box, if it is better than something."""
+        problem = dataclasses.replace(self.problem(box), to_beat=to_beat)
         (found,) = ratio.solve(problem, self.setting.options.solver, self.setting.options.random_state, most)
         self.nodes += found.nodes
         self.stopped += found.stopped is not None
         return found
 
-    def rates(self, decisions: NDArray[np.bool_], events: Iterable[Event]) -> FloatArray:
-        """Return the rates of some events under some decisions; NaN if there is nothing to count."""
-        rates = decisions.astype(np.float64) @ self.setting.evidence.shares
-        return np.array([self.setting.rate(event, rates) for event in events])
+    def rates(self, counted: FloatArray, events: Iterable[Event]) -> FloatArray:
+        """Return the rates of some events, given those of the system's; NaN if there is nothing to count."""
+        return np.array([self.setting.rate(event, counted) for event in events])
 
     def rule(self, z: FloatArray, upper_bound: float) -> Rule:
         """Return a rule with the proven bounds."""
-        problem = self.setting.problem([self.tolerance])
-        solution = conclude(problem, 0, z, upper_bound=upper_bound, nodes=self.nodes)
-        values = tuple(map(float, self.setting.measure(self.setting.decide(z))))
-        solution = dataclasses.replace(solution, values=values, stopped="work" if self.stopped else None)
+        utility, rates = self.counted(z)
+        if upper_bound <= utility + self.setting.problem([self.tolerance]).resolution:
+            upper_bound = utility
+        solution = Solution(
+            z=tuple(map(float, z)),
+            utility=utility,
+            values=tuple(map(float, self.setting.measure_rates(rates))),
+            upper_bound=float(upper_bound),
+            status="optimal" if upper_bound == utility else "gap" if np.isfinite(upper_bound) else "found",
+            nodes=self.nodes,
+            stopped="work" if self.stopped else None,
+        )
         return dataclasses.replace(self.setting.rule_at(z, self.tolerance), solution=solution)
 
 
-class _Common(_Levelled):
+class Common(Levelled):
     """Branch and bound over levels that all groups of an attribute share."""
 
     def __init__(self, setting: Setting, tolerance: float) -> None:
@@ -127,6 +148,7 @@ class _Common(_Levelled):
             self.events[level] = [Event(level.attribute, group, None, kind) for group in groups[level.attribute]]
         self.ratio = setting.evidence.divisor is not None
         self.most_ranges = MOST_RANGES_BEYOND if self.beyond else MOST_RANGES
+        self.most_unproven = MOST_UNPROVEN
         self.best: FloatArray | None = None
         self.utility = -np.inf
 
@@ -145,32 +167,30 @@ class _Common(_Levelled):
 
     def begin(self) -> None:
         """Find good rules without a proof: beyond the plane, proofs are for what is better than them."""
-        box: _Box = dict.fromkeys(self.events, (0.0, 1.0))
+        box: Box = dict.fromkeys(self.events, (0.0, 1.0))
         for _ in range(STARTS):
             starts = () if self.best is None else (self.best,)
             problem = dataclasses.replace(self.problem(box), starts=starts)
             (found,) = ratio.solve(problem, quick(self.setting), self.setting.options.random_state)
             if isinstance(found, NoRule) or self.offer(np.array(found.z)):
                 return
-            decisions = self.setting.decide(np.array(found.z))
+            _, rates = self.counted(np.array(found.z))
             for level in self.events:
-                low, high = self.spread(decisions, level)
+                low, high = self.spread(rates, level)
                 middle = 0.5 * (low + high - self.slack[level])
                 box[level] = (middle, middle) if high - low > self.slack[level] else (low, low)
 
-    def spread(self, decisions: NDArray[np.bool_], level: Level) -> tuple[float, float]:
+    def spread(self, counted: FloatArray, level: Level) -> tuple[float, float]:
         """Return the lowest and the highest rate of the groups that have one; one half twice if none has."""
-        rates = self.rates(decisions, self.events[level])
+        rates = self.rates(counted, self.events[level])
         rates = rates[~np.isnan(rates)]
         return (float(rates.min()), float(rates.max())) if rates.size else (0.5, 0.5)
 
     def offer(self, z: FloatArray) -> bool:
         """Keep a rule if it meets the criterion and is better; return whether it meets it."""
-        decisions = self.setting.decide(z)
-        own = {level: (self.spread(decisions, level)[0],) * 2 for level in self.events}
-        problem = self.problem(own)
-        utility, values = problem.evaluate(decisions)
-        if problem.excess(values) > FEASIBILITY_SLACK:
+        utility, rates = self.counted(z)
+        own = self.at({level: (self.spread(rates, level)[0],) * 2 for level in self.events})
+        if own.problem([self.tolerance]).excess(own.system.matrix @ rates) > FEASIBILITY_SLACK:
             return False
         if utility > self.utility:
             self.best, self.utility = z, utility
@@ -180,12 +200,12 @@ class _Common(_Levelled):
         """Process all ranges of levels that may contain a better rule; return an upper bound on any rule's utility."""
         whole = dict.fromkeys(self.events, (0.0, 1.0))
         counter = itertools.count()
-        queue: list[tuple[float, int, _Box]] = [(-np.inf, next(counter), whole)]
+        queue: list[tuple[float, int, Box]] = [(-np.inf, next(counter), whole)]
         left_behind = -np.inf
         resolution = self.setting.problem([self.tolerance]).resolution
         while queue:
             bound, number, box = heapq.heappop(queue)
-            most = MOST_UNPROVEN if number > 0 and bound == -np.inf else self.most_ranges
+            most = self.most_unproven if number > 0 and bound == -np.inf else self.most_ranges
             if -bound <= self.utility + resolution:
                 break
             if number >= most or self.stopped >= (MOST_STOPPED_BEYOND if self.beyond else MOST_STOPPED):
@@ -198,12 +218,12 @@ class _Common(_Levelled):
                     heapq.heappush(queue, (-own, next(counter), part))
         return left_behind
 
-    def better(self, box: _Box) -> Solution | NoRule:
+    def better(self, box: Box) -> Solution | NoRule:
         """Return the best rule whose levels are in a box, if it is better than what is known."""
-        problem = dataclasses.replace(self.problem(box), to_beat=self.utility)
-        return self.solve(problem, 1 if self.ratio and np.isfinite(self.utility) else ratio.MOST_ITERATIONS)
+        once = self.ratio and np.isfinite(self.utility)
+        return self.solve(box, self.utility, 1 if once else ratio.MOST_ITERATIONS)
 
-    def branch(self, box: _Box) -> Iterator[tuple[float, _Box | None]]:
+    def branch(self, box: Box) -> Iterator[tuple[float, Box | None]]:
         """Bound the rules whose levels are in a box: yield each half with its bound, or the bound alone."""
         found = self.better(box)
         if isinstance(found, NoRule) or found.upper_bound <= self.utility:
@@ -214,8 +234,8 @@ class _Common(_Levelled):
             # A quotient is improved one iteration at a time, and the range is looked at again.
             yield found.upper_bound, box if found.status == "gap" and self.ratio else None
             return
-        decisions = self.setting.decide(z)
-        spreads = {level: self.spread(decisions, level) for level in self.events}
+        _, rates = self.counted(z)
+        spreads = {level: self.spread(rates, level) for level in self.events}
         excess = {level: high - low - self.slack[level] for level, (low, high) in spreads.items()}
         widest = max(excess, key=excess.__getitem__)
         low, high = spreads[widest]
@@ -230,7 +250,7 @@ class _Common(_Levelled):
             yield found.upper_bound, {**box, widest: part}
 
 
-class _Ceiling(_Levelled):
+class Ceiling(Levelled):
     """Bisection for the smallest ceiling, then the best rule under it."""
 
     def __init__(self, setting: Setting, tolerance: float, level: Level) -> None:
@@ -248,7 +268,7 @@ class _Ceiling(_Levelled):
         if isinstance(ceiling, NoRule):
             return ceiling
         value, proven_above = ceiling
-        found = self.solve(self.problem({self.level: (value, value)}))
+        found = self.solve({self.level: (value, value)})
         if isinstance(found, NoRule):
             return found
         exact = value - proven_above <= 2.0 * CLOSE
@@ -263,7 +283,7 @@ class _Ceiling(_Levelled):
     def group_rates(self, z: FloatArray) -> FloatArray:
         """Return each group's rate under a rule; 0 where it has none."""
         _, _, sign, constant = RATES[self.part.rate]
-        rates = constant + sign * self.rates(self.setting.decide(z), self.events)
+        rates = constant + sign * self.rates(self.counted(z)[1], self.events)
         return np.asarray(np.clip(np.nan_to_num(rates), 0.0, 1.0))
 
     def largest(self, z: FloatArray) -> float:
@@ -374,14 +394,14 @@ def drawn_in(setting: Setting, tolerance: float, decisions: NDArray[np.bool_]) -
     """
     criterion, errors = setting.options.criterion, setting.options.safety
     asked = tolerance if criterion.tolerance is None else criterion.tolerance
-    search = _Common(setting, tolerance)
+    search = Common(setting, tolerance)
     rates = decisions.astype(np.float64) @ setting.evidence.shares
     selected = dict(zip(setting.system.events, rates * setting.evidence.counts, strict=True))
     widest = 0.0
     thin: dict[str, ThinCell] = {}
     for events in search.events.values():
         n = np.array([sum(selected[event] for event in group.by_label) for group in events])
-        value = (np.nan_to_num(search.rates(decisions, events)) * n + 1.0) / (n + 2.0)
+        value = (np.nan_to_num(search.rates(rates, events)) * n + 1.0) / (n + 2.0)
         variance = np.where(n > 0.0, value * (1.0 - value) / np.maximum(n, 1.0), 0.0)
         for pair in itertools.combinations(range(len(events)), 2):
             error = float(np.sqrt(variance[list(pair)].sum()))
@@ -399,7 +419,7 @@ def answer_within(setting: Setting, tolerance: float, used: float) -> Rule | NoR
     """Return the best rule for predictive parity within a tightened tolerance, or the model if it meets it."""
     criterion = dataclasses.replace(setting.options.criterion, tolerance=used)
     inner = Setting.of(setting.rows, dataclasses.replace(setting.options, criterion=criterion, safety=0.0))
-    search, z = _Common(inner, tolerance), np.zeros(len(setting.system.contrasts))
+    search, z = Common(inner, tolerance), np.zeros(len(setting.system.contrasts))
     if setting.options.target.is_ratio or not search.offer(z):
         return answer(inner, tolerance)
     rule = search.rule(z, np.inf)
@@ -446,5 +466,5 @@ def _feasible(setting: Setting, tolerance: float) -> float | None:
     evidence = dataclasses.replace(
         setting.evidence, gain=np.zeros_like(setting.evidence.gain), offset=0.0, divisor=None
     )
-    found = _Common(dataclasses.replace(setting, evidence=evidence), tolerance).answer(())
+    found = Common(dataclasses.replace(setting, evidence=evidence), tolerance).answer(())
     return None if isinstance(found, NoRule) else setting.gap(found.solution_.values)

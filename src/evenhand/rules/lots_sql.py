@@ -8,7 +8,7 @@ that is not a probability, or with a key that is missing or outside 0 to 2^62 - 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ from evenhand.arguments import check_choice, check_text
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
 from evenhand.rules.lots import HIGH_WORDS, LARGEST_KEY, MD5_DIGITS, PRIME, ROUNDS, SCORE_STEPS
-from evenhand.rules.sql import Dialect, dialect_of, fair_margin, group_cells, group_columns, to_the_edge
+from evenhand.rules.sql import Dialect, case_of_strata, dialect_of, fair_margin, group_cells, group_columns, to_the_edge
 
 if TYPE_CHECKING:
     from evenhand.rules.mixture import Mixture
@@ -97,11 +97,17 @@ def to_sql(
     key_kind: KeyKind,
     dialect: str,
     output: Output,
+    strata: Mapping[str, str] | None = None,
 ) -> str:
     """Return the mixture as an expression; see :meth:`evenhand.Mixture.to_sql`."""
     spelling = dialect_of(dialect)
     check_choice(output, "output", ("decision", "expected_decision", "lot"))
     check_text(p_y, "p_y", "the name of a column")
+    if mixture.strata or strata is not None:
+        options = {"p_y": p_y, "p_group": p_group, "key": key, "key_kind": key_kind, "dialect": dialect}
+        return case_of_strata(
+            mixture.rules[0], strata, spelling, lambda own: mixture.for_stratum(own).to_sql(output=output, **options)
+        )
     first = mixture.rules[0]
     given = [name for array in group_columns(first, p_group).values() for name in array.reshape(-1).tolist()]
     columns = [p_y, *(name for name in given if name is not None)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,25 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import is_number, shown
 from evenhand.display import Description, Displayed
-from evenhand.errors import InfeasibleError, InputError, RuleFormatError
-from evenhand.inputs import FloatArray, GroupProbabilities, read_probabilities
-from evenhand.rows import Rows
-from evenhand.rules import lots_sql, rule_json, scores
-from evenhand.rules.criteria import Criterion, check_tolerance
+from evenhand.errors import InputError, RuleFormatError
+from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
+from evenhand.rules import lots_sql, mixture_strata, rule_json, scores
+from evenhand.rules.criteria import Criterion
 from evenhand.rules.describing import asked, describe_mixture
-from evenhand.rules.events import AttributeKey, Event, Groups
-from evenhand.rules.ladder import at_asked_bounds, left_alone, warn_of_thin_cells, warn_without_safety
+from evenhand.rules.events import AttributeKey, Groups, Stratified
 from evenhand.rules.lots import draw, keys_of_scores, lots
-from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, class_array
-from evenhand.rules.setting import Options, Setting, pairs
-from evenhand.rules.strata import check_unstratified
-from evenhand.search.mixed import mix
-from evenhand.search.problem import NoRule, Solution
+from evenhand.rules.rule_strata import with_strata
+from evenhand.search.problem import Solution
 
 FORMAT = rule_json.MIXTURE_FORMAT
 VERSION = 1
-KNOWN_SLACK = 1e-9
 _FIELDS = {"format", "version", "decision", "weights", "rules", "solution"}
 _DECISION = "positive iff the lot of the key is below the sum of the weights of the rules that decide positively"
 
@@ -98,6 +93,8 @@ class DrawnReceipt:
 class Mixture(Displayed):
     """Rules with weights: a row's probability of a positive decision is the weight of the rules that decide so.
 
+    With strata, each stratum has its own rules and weights: :meth:`for_stratum` returns them. ``rules`` combines one
+    rule of each stratum, so that the weights of the combined rules add up to those of each stratum.
     The lot of a row is computed from a key, such as a customer number: the same key always gives the same decision, and
     anyone who knows the key can check it. ``learn_rule(..., randomize=True)`` returns a mixture.
 
@@ -137,7 +134,7 @@ class Mixture(Displayed):
             raise InputError(
                 "The rules of a mixture must have the same groups, events, priors, contrasts, costs and labels."
             )
-        check_unstratified(self.strata, "A mixture", "mix rules of a criterion without within=")
+        mixture_strata.check_one_column(self.strata)
         weights = np.array(self.weights, dtype=float)
         if len(weights) != len(self.rules) or not (weights > 0.0).all() or abs(weights.sum() - 1.0) > 1e-9:
             raise InputError(
@@ -173,8 +170,13 @@ class Mixture(Displayed):
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """The strata columns that decisions need: none for a mixture."""
+        """The column of strata that decisions need: none, or one."""
         return self.rules[0].strata
+
+    @property
+    def stratified(self) -> tuple[Stratified, ...]:
+        """The attributes that are compared within strata."""
+        return self.rules[0].stratified
 
     @property
     def needs_joint(self) -> bool:
@@ -208,15 +210,58 @@ class Mixture(Displayed):
             raise AttributeError("This mixture was not learnt by a search, so it has no solution_.")
         return self.solution
 
-    def expected_decision(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
+    def for_stratum(self, strata: Any) -> Mixture:
+        """Return the mixture of one stratum, with that stratum's own rules and weights.
+
+        Parameters
+        ----------
+        strata : label, or dict of labels by column
+            As in :meth:`evenhand.Rule.for_stratum`.
+        """
+        return Mixture(*mixture_strata.rules_of_stratum(self, strata))
+
+    def expected_decision(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        strata: SensitiveFeatures | None = None,
+    ) -> FloatArray:
         """Return each row's probability of a positive decision.
 
         Parameters
         ----------
-        p_y, p_group
+        p_y, p_group, strata
             As in :meth:`evenhand.Rule.decide`.
         """
+        if self.strata:
+            return self._gathered(p_y, p_group, strata, lambda part, p, columns, _: part.expected_decision(p, columns))
+        with_strata(self.rules[0], p_y, p_group, strata)
         return self._chance(np.array([rule.decision_function(p_y, p_group) for rule in self.rules]))
+
+    def _gathered(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None,
+        strata: SensitiveFeatures | None,
+        evaluate: Callable[[Mixture, FloatArray, GroupProbabilities, NDArray[np.intp]], FloatArray],
+    ) -> FloatArray:
+        """Return the numbers that the mixture of each stratum has for its rows."""
+        p = read_probabilities(p_y, "p_y", shape=(None,))
+        found: FloatArray = np.empty(len(p))
+        for stratum, at, columns in mixture_strata.by_stratum(self, p, p_group, strata):
+            found[at] = evaluate(self._parts(stratum), p[at], columns, at)
+        return found
+
+    def _parts(self, stratum: Hashable) -> Mixture:
+        """Return the mixture of one stratum; cached."""
+        if stratum not in self._known_parts:
+            self._known_parts[stratum] = self.for_stratum(stratum)
+        return self._known_parts[stratum]
+
+    @cached_property
+    def _known_parts(self) -> dict[Hashable, Mixture]:
+        return {}
 
     def _chance(self, margins: FloatArray) -> FloatArray:
         """Return each row's probability, given the margins of each rule; the weights are added in their order."""
@@ -228,42 +273,75 @@ class Mixture(Displayed):
         probability[decided.all(axis=0)] = 1.0
         return probability
 
-    def lots(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None) -> FloatArray:
+    def lots(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        key: Any = None,
+        strata: SensitiveFeatures | None = None,
+    ) -> FloatArray:
         """Return each row's lot, a number in [0, 1): the decision is positive iff it is below the probability.
 
         Parameters
         ----------
-        p_y, p_group, key
+        p_y, p_group, key, strata
             As in :meth:`decide`.
         """
         p = read_probabilities(p_y, "p_y", shape=(None,))
         if key is not None:
             return lots(key, len(p))
+        if self.strata:
+            return self._gathered(p, p_group, strata, lambda part, p, columns, _: part.lots(p, columns))
         first = self.rules[0]
         return draw(keys_of_scores(p, first.read_columns(p, p_group), first.attributes))
 
-    def decide(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None) -> NDArray[Any]:
+    def decide(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        key: Any = None,
+        strata: SensitiveFeatures | None = None,
+    ) -> NDArray[Any]:
         """Return each row's decision, as a label.
 
         Parameters
         ----------
-        p_y, p_group
+        p_y, p_group, strata
             As in :meth:`evenhand.Rule.decide`.
         key : array of shape (n,), default=None
             Whole numbers or texts that identify the rows; see :mod:`evenhand.rules.lots`. With ``None`` the draw
             depends on the scores: rows with equal scores get the same decision, and a new score is a new draw.
         """
-        positive = self.lots(p_y, p_group, key=key) < self.expected_decision(p_y, p_group)
+        drawn = self.lots(p_y, p_group, key=key, strata=strata)
+        positive = drawn < self.expected_decision(p_y, p_group, strata=strata)
         return class_array(self.classes)[positive.astype(np.intp)]
 
-    def bias_scores(self, p_y: ArrayLike, p_group: GroupProbabilities | None = None) -> FloatArray:
+    def bias_scores(
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        strata: SensitiveFeatures | None = None,
+    ) -> FloatArray:
         """Return the paper's bias scores s_k(x), of shape (n, K): they are the same for every rule of a mixture."""
-        return self.rules[0].bias_scores(p_y, p_group)
+        return self.rules[0].bias_scores(p_y, p_group, strata=strata)
 
     def explain(
-        self, p_y: ArrayLike, p_group: GroupProbabilities | None = None, *, key: Any = None
+        self,
+        p_y: ArrayLike,
+        p_group: GroupProbabilities | None = None,
+        *,
+        key: Any = None,
+        strata: SensitiveFeatures | None = None,
     ) -> list[DrawnReceipt]:
-        """Return a receipt for each row: each rule's margin, the probability, and the lot. Parameters as in decide."""
+        """Return a receipt for each row: each rule's margin, the probability, and the lot. Parameters as in decide.
+
+        With strata, the rules and weights are those of the row's stratum.
+        """
+        if self.strata:
+            return mixture_strata.explain(self, p_y, p_group, key, strata)
         drawn = self.lots(p_y, p_group, key=key)
         margins = np.array([rule.decision_function(p_y, p_group) for rule in self.rules])
         expected, bias = self._chance(margins), self.bias_scores(p_y, p_group)
@@ -295,12 +373,13 @@ class Mixture(Displayed):
         key_kind: Any = "number",
         dialect: str = "ansi",
         output: Any = "decision",
+        strata: Mapping[str, str] | None = None,
     ) -> str:
         """Return the mixture as one SQL expression that decides every row as :meth:`decide` does.
 
         Parameters
         ----------
-        p_y, p_group, dialect
+        p_y, p_group, dialect, strata
             As in :meth:`evenhand.Rule.to_sql`.
         key : str or None, default=None
             The column of keys. None draws by the scores.
@@ -320,9 +399,8 @@ class Mixture(Displayed):
         >>> text.startswith("CASE WHEN `p` BETWEEN"), "`id`" in text
         (True, True)
         """
-        return lots_sql.to_sql(
-            self, p_y=p_y, p_group=p_group, key=key, key_kind=key_kind, dialect=dialect, output=output
-        )
+        options = {"key": key, "key_kind": key_kind, "dialect": dialect, "output": output}
+        return lots_sql.to_sql(self, p_y=p_y, p_group=p_group, strata=strata, **options)
 
     def noting(self, **notes: Any) -> Mixture:
         """Return the mixture with more entries in ``learned_from``."""
@@ -381,96 +459,3 @@ def check_any_rule(rule: Any, name: str = "rule") -> Rule | Mixture:
     if not isinstance(rule, Rule | Mixture):
         raise InputError(f"{name} must be a Rule or a Mixture, such as learn_rule returns; got {shown(rule)}.")
     return rule
-
-
-def check_lots(search: Any, confidence: Any, criterion: Criterion) -> None:
-    """Raise if an option cannot be combined with ``randomize=True``."""
-    if confidence is not None or search != "certified":
-        raise InputError(
-            "randomize=True has its own search for the best mixture: leave search and confidence at their defaults."
-        )
-    check_unstratified(criterion.strata, "randomize=True", "learn a rule without lots")
-
-
-def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
-    """Return the best mixture of rules that meets a tolerance on average; raise InfeasibleError if there is none.
-
-    With ``safety``, a model that already meets the bounds is left unchanged. If no mixture meets the tightened bounds,
-    the best mixture within the requested bounds is returned, with a warning.
-    """
-    tolerance = check_tolerance(tolerance)
-    if options.target.is_ratio:
-        raise InputError(
-            f"randomize=True maximises accuracy, balanced accuracy or minus the mean cost, not {options.objective!r}:"
-            " use one of these, or randomize=False."
-        )
-    setting = Setting.of(rows, options)
-    if setting.system.levels:
-        raise InputError(
-            "randomize=True needs linear bounds, unlike those of PredictiveParity and MinimaxRate: use randomize=False."
-        )
-    if options.safety == 0.0:
-        return _mixed(setting, tolerance)
-    if {"precision", "npv"} & options.criterion.kinds:
-        plain = _mixed(at_asked_bounds(setting), tolerance)
-        given = rows.p_y, setting.rows.p_group
-        drawn = plain.lots(*given) < plain.expected_decision(*given)
-        setting = dataclasses.replace(setting, reference=drawn)
-    warn_of_thin_cells(setting, tolerance)
-    alone = left_alone(setting, tolerance)
-    if alone is not None:
-        return Mixture((dataclasses.replace(alone, solution=None),), (1.0,), alone.solution)
-    try:
-        return _mixed(setting, tolerance)
-    except InfeasibleError:
-        found = _mixed(at_asked_bounds(setting), tolerance)
-        warn_without_safety(setting, tolerance)
-        asked = pairs(*setting.system.bounds([tolerance]))
-        solution = dataclasses.replace(found.solution_, asked=asked, used=asked)
-        return dataclasses.replace(found, solution=solution).noting(safety=setting.safety.to_dict(tolerance))
-
-
-def _mixed(setting: Setting, tolerance: float) -> Mixture:
-    """Return the best mixture within the bounds of the setting.
-
-    If groups are known, a rule is a threshold for each group, and any thresholds may be mixed: the rules then have a
-    free threshold that their criterion does not mention.
-    """
-    family = _with_free_threshold(setting) if _knows_groups(setting) else setting
-    problem = family.problem([tolerance])
-    found = mix(problem)
-    if isinstance(found, NoRule):
-        claim = "No mixture of rules meets" if found.proven else "The search found no mixture of rules that meets"
-        raise InfeasibleError(f"{claim} these bounds: loosen one of them.")
-    rules = (family.rule_at(z, tolerance) for z in found.z)
-    n = len(setting.system.constraints)
-    solution = Solution(
-        z=(),
-        utility=found.utility,
-        values=tuple(map(float, (found.values + family.system.shift)[:n])),
-        upper_bound=found.upper_bound,
-        status="optimal" if found.upper_bound == found.utility else "gap",
-        nodes=found.columns,
-    )
-    if setting.options.safety > 0.0:
-        solution = setting.with_bounds(solution, setting.problem([tolerance]), tolerance, 0)
-    same = setting.options.criterion
-    return Mixture(
-        tuple(dataclasses.replace(rule, criterion=same) for rule in rules), tuple(map(float, found.weights)), solution
-    )
-
-
-def _knows_groups(setting: Setting) -> bool:
-    """Return whether every row's groups are certain, and the criterion does not free the threshold."""
-    marginals = [_marginal(setting.rows.p_group[name]) for name in setting.system.attributes]
-    certain = all((array.max(axis=1, initial=0.0) > 1.0 - KNOWN_SLACK).all() for array in marginals)
-    return bool(marginals) and certain and Event() not in setting.system.events
-
-
-def _marginal(array: FloatArray) -> FloatArray:
-    return array.sum(axis=1) if array.ndim == 3 else array
-
-
-def _with_free_threshold(setting: Setting) -> Setting:
-    wider = dataclasses.replace(setting.options, criterion=setting.options.criterion & SelectionBudget())
-    return dataclasses.replace(Setting.of(setting.rows, wider), reference=setting.reference)

@@ -15,6 +15,7 @@ from evenhand.rules.certify import claims, even_quantiles, has_paths, may_overla
 from evenhand.rules.criteria import Criterion
 from evenhand.rules.events import FEWEST_ROWS, Event
 from evenhand.rules.parities import PredictiveParity
+from evenhand.rules.rate_bounds import MinimaxRate
 from evenhand.rules.system import System, write_out
 from evenhand.statistics.sampling import stratified_share
 
@@ -111,11 +112,10 @@ def _part_of_room(system: System, positive: float, counts: FloatArray, tolerance
 
 def _strata(criterion: Criterion, rows: Rows) -> tuple[dict[Event, NDArray[np.bool_]], NDArray[np.intp]]:
     """Return the rows of each event, and a stratum for each row such that each event lies within one."""
-    if criterion.has_levels and not isinstance(criterion, PredictiveParity):
+    if criterion.has_levels and not isinstance(criterion, PredictiveParity | MinimaxRate):
         raise InputError(
-            "confidence tests bounds that are fixed in advance, but MinimaxRate searches for its own, and"
-            " PredictiveParity must be the only criterion. Use MinimumRate and MaximumRate, or safety=..., and audit on"
-            " other rows."
+            "confidence needs PredictiveParity or MinimaxRate to be the only criterion. Combine others with MinimumRate"
+            " and MaximumRate instead, or use safety=..., and audit on other rows."
         )
     events = write_out(criterion, rows.groups).measured_events
     inside = {event: rows_of(event, rows) for event in events}

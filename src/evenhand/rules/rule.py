@@ -30,7 +30,7 @@ from evenhand.rules.receipt import Contrast, Receipt
 from evenhand.rules.rule_strata import ROWS_AT_ONCE, parts_with_strata, rule_of_stratum, terms_inside, with_strata
 from evenhand.rules.sql import to_sql
 from evenhand.rules.system import shares_of, write_out
-from evenhand.search.kernels.margin import linear_margin
+from evenhand.search.kernels.margin import four_column_decisions, linear_margin
 from evenhand.search.problem import Solution
 
 ROWS_A_THREAD, ROWS_IN_CACHE = 500_000, 2**15
@@ -341,9 +341,18 @@ class Rule(Displayed):
                 source, intercept, slope = margins, 0.0, 1.0
             return bad if bad < 0 else bad + start
 
+        name, array = attributes[0]
+        alone = len(p) > ROWS_IN_CACHE and len(attributes) == 1 and not isinstance(name, Stratified)
+        four = alone and math.prod(array.shape[1:]) == 4
+        weights = form.columns[name].reshape(-1) if four else np.zeros(0)
+
         def part(start: int, stop: int) -> int:
             if out.dtype == np.float64:
                 return fill(start, stop, out[start:stop])
+            if four and stop - start > ROWS_IN_CACHE:
+                source = p[start:stop], scores.flat(array[start:stop])
+                if four_column_decisions(form.intercept, form.slope, *source, weights, out[start:stop]):
+                    return -1
             worst = []
             for first in range(start, stop, ROWS_IN_CACHE):
                 last = min(first + ROWS_IN_CACHE, stop)

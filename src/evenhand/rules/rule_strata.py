@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
 
 ROWS_AT_ONCE = 100_000
+# Stands for every stratum that a rule does not have.
+NO_STRATUM = object()
 Columns = dict[AttributeKey, FloatArray]
 
 
@@ -33,7 +35,7 @@ def with_strata(
     if strata is None and isinstance(p_group, Mapping) and all(key in p_group for key in rule.stratified):
         return p_group
     p = read_probabilities(p_y, "p_y", shape=(None,))
-    columns = _read_plain(rule, p, p_group)
+    columns = read_plain(rule, p, p_group)
     return columns | _spread(rule, columns, read_strata(strata, rule.strata, len(p), new=True))
 
 
@@ -41,7 +43,7 @@ def parts_with_strata(
     rule: Rule, p: FloatArray, p_group: GroupProbabilities | None, strata: SensitiveFeatures
 ) -> Iterator[tuple[slice, Columns]]:
     """Yield the result of :func:`with_strata` in batches of rows, because all of it may not fit in memory."""
-    columns, found = _read_plain(rule, p, p_group), read_strata(strata, rule.strata, len(p), new=True)
+    columns, found = read_plain(rule, p, p_group), read_strata(strata, rule.strata, len(p), new=True)
     for start in range(0, len(p), ROWS_AT_ONCE):
         some = slice(start, start + ROWS_AT_ONCE)
         part = {name: array[some] for name, array in columns.items()}
@@ -49,7 +51,7 @@ def parts_with_strata(
         yield some, part | _spread(rule, part, inside)
 
 
-def _read_plain(rule: Rule, p: FloatArray, p_group: GroupProbabilities | None) -> Columns:
+def read_plain(rule: Rule, p: FloatArray, p_group: GroupProbabilities | None) -> Columns:
     """Return the probabilities of the groups, without strata."""
     if p_group is None:
         raise InputError(f"This rule needs p_group, the probabilities of the groups of {list(rule.attributes)!r}.")

@@ -280,9 +280,15 @@ class Setting:
         reported = self.options.criterion.reported(self.rows.groups)
         return reported if self.system.levels else self.system.constraints[: len(reported)]
 
-    def measure(self, decisions: NDArray[np.bool_]) -> FloatArray:
-        """Return the value of each reported bound; 0 if a rate in it has no rows."""
-        rates = decisions.astype(np.float64) @ self.evidence.shares
+    def measure(self, decisions: NDArray[np.bool_] | FloatArray) -> FloatArray:
+        """Return the value of each reported bound; 0 if a rate in it has no rows.
+
+        ``decisions`` may be probabilities of positive decisions: a precision is then a quotient of expected counts.
+        """
+        return self.measure_rates(decisions.astype(np.float64) @ self.evidence.shares)
+
+    def measure_rates(self, rates: FloatArray) -> FloatArray:
+        """Do the same as :meth:`measure`, given the rates of positive decisions in the system's events."""
         if not self.system.levels:
             values = self.system.matrix @ rates + self.system.shift
             return np.asarray(values[: len(self.reported)])

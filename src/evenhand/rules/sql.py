@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_choice, check_text, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
-from evenhand.rules.rule_strata import strata_of
+from evenhand.rules.rule_strata import NO_STRATUM, strata_of
 from evenhand.rules.scores import by_attribute
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Output = Literal["decision", "margin"]
 Texts = NDArray[np.object_]
-_NO_STRATUM = object()
 
 
 def _doubled(text: str) -> str:
@@ -181,10 +180,11 @@ def to_sql(
     spelling = dialect_of(dialect)
     check_choice(output, "output", ("decision", "margin"))
     check_text(p_y, "p_y", "the name of a column")
-    if rule.strata:
-        return _by_stratum(rule, p_y, p_group, dialect, output, _strata_columns(rule, strata))
-    if strata is not None:
-        raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
+    if rule.strata or strata is not None:
+        options = {"p_y": p_y, "p_group": p_group, "dialect": dialect}
+        return case_of_strata(
+            rule, strata, spelling, lambda own: to_sql(rule.for_stratum(own), output=output, **options)
+        )
     cells = group_cells(rule, p_group, spelling)
     margin = fair_margin(rule, spelling.name(p_y), cells, spelling)
     if output == "margin":
@@ -216,24 +216,25 @@ def _strata_columns(rule: Rule, strata: Mapping[str, str] | None) -> dict[str, s
     return {name: check_text(given.get(name, name), f"The column of {name!r}") for name in rule.strata}
 
 
-def _by_stratum(rule: Rule, p_y: str, p_group: Any, dialect: str, output: Output, columns: Mapping[str, str]) -> str:
+def case_of_strata(
+    rule: Rule, strata: Mapping[str, str] | None, spelling: Dialect, expression: Callable[[Any], str]
+) -> str:
     """Return one CASE over the strata, with the expression of each, and the rule's default for other rows."""
-    spelling = dialect_of(dialect)
-    if len(rule.strata) > 1:
+    if not rule.strata:
+        raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
+    columns = _strata_columns(rule, strata)
+    if len(columns) > 1:
         raise InputError(
             "A rule with several columns of strata cannot be written as one SQL expression: use for_stratum."
         )
     ((name, column),) = columns.items()
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
-
-    def expression(stratum: Hashable) -> str:
-        return to_sql(rule.for_stratum({name: stratum}), p_y=p_y, p_group=p_group, dialect=dialect, output=output)
-
     cases = [
-        f"WHEN {spelling.name(column)} = {spelling.label(stratum)} THEN {expression(stratum)}" for stratum in members
+        f"WHEN {spelling.name(column)} = {spelling.label(stratum)} THEN {expression({name: stratum})}"
+        for stratum in members
     ]
     thin = all(key.thin is not None for key in rule.stratified)
-    rest = f" ELSE {expression(_NO_STRATUM)}" if thin else ""
+    rest = f" ELSE {expression({name: NO_STRATUM})}" if thin else ""
     return f"CASE {' '.join(cases)}{rest} END"
 
 

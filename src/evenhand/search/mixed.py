@@ -13,16 +13,25 @@ the rule that maximises ``U - lambda . V`` has the best reduced cost. Finding it
 
 bounds every mixture, and every single rule, from above; the smallest of these bounds is the proof.
 A vertex of the program has at most one rule more than it has constraints.
+
+**Parts.** Where rows are known to be in one of several parts (strata), each part has its own rules and its own weights.
+Utilities and values are then sums over the parts, so the program has one row ``sum_j w_j = 1`` for each part, and the
+bound has one maximum for each part. Constraints may involve several parts: only the program connects these.
+
+**Quotients.** If the utility is a quotient N / D, that of a mixture is the quotient of the means. Dinkelbach's
+iterations (:mod:`evenhand.search.ratio`) then need only the best mixture for N - v D.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.optimize import linprog
 
 from evenhand.inputs import FloatArray
+from evenhand.search import ratio
 from evenhand.search.certified import Certified
 from evenhand.search.problem import NoRule, Problem, Solution, typical_size
 
@@ -33,8 +42,8 @@ FAR = 1e3
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """The best mixture found for one step of a problem's bounds.
+class Part:
+    """The mixture of one part of the rows.
 
     Attributes
     ----------
@@ -42,35 +51,63 @@ class Mixed:
         The rules.
     weights : array of shape (rules,)
         Their probabilities.
+    """
+
+    z: FloatArray
+    weights: FloatArray
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The best mixture found for one step of a problem's bounds.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        The mixture of each part of the rows; one if the problem has no parts.
     utility : float
-        The mean of the rules' utilities.
+        The mean of the rules' utilities, or the quotient of the means.
     values : array of shape (constraints,)
         The means of the constraints' values.
     upper_bound : float
         No mixture and no rule in this family that meets the bounds has a utility above this.
     columns : int
         The number of rules that were listed.
+    multipliers : array of shape (constraints,)
+        Those of the bound.
     """
 
-    z: FloatArray
-    weights: FloatArray
+    parts: tuple[Part, ...]
     utility: float
     values: FloatArray
     upper_bound: float
     columns: int
+    multipliers: FloatArray
+
+    @property
+    def z(self) -> FloatArray:
+        """The rules of the first part."""
+        return self.parts[0].z
+
+    @property
+    def weights(self) -> FloatArray:
+        """The probabilities of the first part's rules."""
+        return self.parts[0].weights
 
 
 @dataclass(eq=False)
-class _Columns:
-    """The listed rules."""
+class _Listed:
+    """The listed rules of one part, and what its last pricing was for."""
 
-    z: list[FloatArray]
-    utility: list[float]
-    values: list[FloatArray]
+    part: Problem
+    z: list[FloatArray] = field(default_factory=list)
+    utility: list[float] = field(default_factory=list)
+    values: list[FloatArray] = field(default_factory=list)
+    _priced: tuple[bytes, Solution | None] = (b"", None)
 
-    def add(self, problem: Problem, z: FloatArray) -> bool:
+    def add(self, z: FloatArray) -> bool:
         """Add a rule; return whether it was new."""
-        utility, values = problem.evaluate(problem.decide(z))
+        utility, values = self.part.evaluate(self.part.decide(z))
         for known, others in zip(self.utility, self.values, strict=True):
             if known == utility and (others == values).all():
                 return False
@@ -79,14 +116,48 @@ class _Columns:
         self.values.append(values)
         return True
 
+    def price(self, multipliers: FloatArray, *, bounds_only: bool) -> Solution | None:
+        """Do the same as :func:`_price` for this part; multipliers that do not concern it change nothing."""
+        own = np.where(self.part.effects.any(axis=0), multipliers, 0.0)
+        asked = own.tobytes() + bytes([bounds_only])
+        if self._priced[0] != asked:
+            self._priced = asked, _price(self.part, own, bounds_only=bounds_only)
+        return self._priced[1]
 
-def mix(problem: Problem) -> Mixed | NoRule:
+
+@dataclass(eq=False)
+class _Program:
+    """The linear program over the listed rules of all parts."""
+
+    problem: Problem
+    parts: list[_Listed]
+
+    @classmethod
+    def of(cls, problem: Problem, parts: Sequence[Problem]) -> _Program:
+        """List the first rules of each part."""
+        listed = [_Listed(replace(part, offset=0.0, divisor=None)) for part in parts]
+        for one in listed:
+            for z in (*_first_rules(one.part), *one.part.starts):
+                one.add(z)
+        return cls(replace(problem, divisor=None), listed)
+
+    @property
+    def columns(self) -> int:
+        """The number of listed rules."""
+        return sum(len(part.z) for part in self.parts)
+
+
+def mix(problem: Problem, parts: Sequence[Problem] | None = None) -> Mixed | NoRule:
     """Return the best mixture for the first step of a problem's bounds, or the result that none meets them.
 
     Parameters
     ----------
     problem : Problem
-        The arrays and bounds; one step.
+        The arrays and bounds; one step. The utility may be a quotient.
+    parts : sequence of Problem, default=None
+        The problem's rows in parts, each with its own contrasts and with all constraints. Utilities without their
+        offsets, and values, add up to those of the problem. Known good rules (``starts``) are listed first. ``None``
+        is one part: the problem itself.
 
     Examples
     --------
@@ -101,27 +172,82 @@ def mix(problem: Problem) -> Mixed | NoRule:
     >>> bool(abs(found.values[0]) < 1e-9), found.utility <= found.upper_bound + 1e-12
     (True, True)
     """
-    columns = _Columns([], [], [])
-    for z in _first_rules(problem):
-        columns.add(problem, z)
+    parts = (problem,) if parts is None else parts
+    return _mix_linear(problem, parts) if problem.divisor is None else _mix_quotient(problem, parts)
+
+
+def _mix_linear(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
+    program = _Program.of(problem, parts)
     # First only the bounds count, then the utility within them.
-    missing, proven, _ = _generate(problem, columns, bounds_only=True)
+    missing, proven, _ = _generate(program, bounds_only=True)
     if missing is not None:
-        return NoRule(proven=proven, nodes=len(columns.z))
-    _, _, (weights, bound) = _generate(problem, columns, bounds_only=False)
-    used = np.flatnonzero(weights > LEAST_WEIGHT)
-    shares = weights[used] / weights[used].sum()
-    utility = float(shares @ np.array(columns.utility)[used])
+        return NoRule(proven=proven, nodes=program.columns, upper_bound=-np.inf if proven else np.inf)
+    _, _, (weights, bound, multipliers) = _generate(program, bounds_only=False)
+    utility, values, found = problem.offset, np.zeros(problem.effects.shape[1]), []
+    for listed, own in zip(program.parts, weights, strict=True):
+        used = np.flatnonzero(own > LEAST_WEIGHT)
+        shares = own[used] / own[used].sum()
+        utility += float(shares @ np.array(listed.utility)[used])
+        values = values + shares @ np.array(listed.values)[used]
+        found.append(Part(np.array(listed.z)[used], shares))
     if bound <= utility + problem.resolution:
         bound = utility
-    return Mixed(
-        np.array(columns.z)[used],
-        shares,
-        utility,
-        shares @ np.array(columns.values)[used],
-        bound,
-        len(columns.z),
-    )
+    return Mixed(tuple(found), utility, values, bound, program.columns, multipliers)
+
+
+def _mix_quotient(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
+    """Return the mixture whose quotient of means is largest, by Dinkelbach's iterations."""
+    assert problem.divisor is not None
+    best: Mixed | None = None
+    bound, value = np.inf, problem.evaluate(problem.margin > 0.0)[0]
+    for _ in range(ratio.MOST_ITERATIONS):
+        inside = [ratio.at_value(replace(part, divisor=problem.divisor), value) for part in parts]
+        if best is not None:
+            inside = [replace(one, starts=tuple(found.z)) for one, found in zip(inside, best.parts, strict=True)]
+        mixed = _mix_linear(ratio.at_value(problem, value), inside)
+        if isinstance(mixed, NoRule):
+            return mixed
+        bound = min(bound, ratio.bound_at(problem, value, mixed.upper_bound))
+        base, slope = problem.divisor
+        divisor = base + slope * sum(_selected(part, own) for part, own in zip(parts, mixed.parts, strict=True))
+        reached = value + mixed.utility / divisor
+        if best is not None and reached <= value + problem.resolution:
+            break
+        best, value = mixed, reached
+    assert best is not None
+    bound = value if bound <= value + problem.resolution else bound
+    return replace(best, utility=value, upper_bound=bound)
+
+
+def bound_by(problem: Problem, multipliers: FloatArray, value: float, parts: Sequence[Problem] | None = None) -> float:
+    """Return the bound on every mixture's utility that some multipliers prove, also those for other bounds.
+
+    Parameters
+    ----------
+    problem, parts
+        As in :func:`mix`.
+    multipliers : array of shape (constraints,)
+        One for each constraint: not above 0 without a finite upper bound, and not below 0 without a lower one.
+    value : float
+        If the utility is a quotient, one that some mixture has.
+    """
+    inside = (problem,) if parts is None else parts
+    linear = problem
+    if problem.divisor is not None:
+        linear = ratio.at_value(problem, value)
+        inside = [ratio.at_value(replace(part, divisor=problem.divisor), value) for part in inside]
+    bound = linear.offset + _at_bounds(multipliers, problem.lower[0], problem.upper[0])
+    for part in inside:
+        priced = _price(replace(part, offset=0.0, divisor=None), multipliers, bounds_only=False)
+        bound += np.inf if priced is None else priced.upper_bound
+    return float(bound) if problem.divisor is None else ratio.bound_at(problem, value, float(bound))
+
+
+def _selected(part: Problem, mixed: Part) -> float:
+    """Return the mean weight of the rows that a part's mixture decides positively."""
+    assert part.weight is not None
+    chosen = [float(part.weight[part.decide(z)].sum()) for z in mixed.z]
+    return float(mixed.weights @ np.array(chosen))
 
 
 def _first_rules(problem: Problem) -> list[FloatArray]:
@@ -133,30 +259,37 @@ def _first_rules(problem: Problem) -> list[FloatArray]:
 
 
 def _generate(
-    problem: Problem, columns: _Columns, *, bounds_only: bool
-) -> tuple[float | None, bool, tuple[FloatArray, float]]:
+    program: _Program, *, bounds_only: bool
+) -> tuple[float | None, bool, tuple[list[FloatArray], float, FloatArray]]:
     """Add rules until there is no improvement.
 
-    Returns the violation of the bounds, or None; whether that is proven; the weights; and the bound on the utility.
+    Returns the violation of the bounds, or None; whether that is proven; the weights of each part; and the bound on
+    the utility with its multipliers.
     """
-    bound, weights = np.inf, np.empty(0)
+    bound, problem = np.inf, program.problem
+    proof = np.zeros(problem.effects.shape[1])
     while True:
-        weights, multipliers, level, missed = _solve(problem, columns, bounds_only=bounds_only)
+        weights, multipliers, levels, missed = _solve(program, bounds_only=bounds_only)
         if bounds_only and missed <= LEAST_WEIGHT:
-            return None, True, (weights, bound)
-        priced = _price(problem, multipliers, bounds_only=bounds_only)
-        # The possible improvement of the best rule over the program's own value.
-        if priced is None:
-            return (missed if bounds_only else None), False, (weights, bound)
-        lower, upper = problem.lower[0], problem.upper[0]
-        best = priced.upper_bound + float(_at_bounds(multipliers, lower, upper))
-        bound = min(bound, best)
-        found_new = columns.add(problem, np.array(priced.z))
-        helps = priced.utility - level > 1e-10 * max(1.0, abs(level))
-        if not found_new or not helps or len(columns.z) >= MOST_COLUMNS:
+            return None, True, (weights, bound, proof)
+        priced = [part.price(multipliers, bounds_only=bounds_only) for part in program.parts]
+        best = float(_at_bounds(multipliers, problem.lower[0], problem.upper[0]))
+        best += 0.0 if bounds_only else problem.offset
+        more = False
+        for part, found, level in zip(program.parts, priced, levels, strict=True):
+            if found is None:
+                best = np.inf
+                continue
+            best += found.upper_bound
+            # The possible improvement of the best rule over the program's own value.
+            helps = found.utility - level > 1e-10 * max(1.0, abs(level))
+            more = (part.add(np.array(found.z)) and helps and len(part.z) < MOST_COLUMNS) or more
+        if best < bound:
+            bound, proof = best, multipliers
+        if not more:
             # Without utility, the bound is on minus the violation: below zero, no mixture meets the bounds.
             proven = bounds_only and bound < -LEAST_WEIGHT
-            return (missed if bounds_only else None), proven, (weights, bound)
+            return (missed if bounds_only else None), proven, (weights, bound, proof)
 
 
 def _at_bounds(multipliers: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
@@ -167,24 +300,26 @@ def _at_bounds(multipliers: FloatArray, lower: FloatArray, upper: FloatArray) ->
     return float(rising @ above - falling @ below)
 
 
-def _solve(problem: Problem, columns: _Columns, *, bounds_only: bool) -> tuple[FloatArray, FloatArray, float, float]:
-    """Return the weights of the listed rules, the multipliers, the value to beat, and the violation of the bounds.
+def _solve(program: _Program, *, bounds_only: bool) -> tuple[list[FloatArray], FloatArray, FloatArray, float]:
+    """Return the weights in each part, the multipliers, the value to beat of each part, and the violation.
 
-    With ``bounds_only`` the program minimises that violation.
+    With ``bounds_only`` the program minimises that violation of the bounds.
     """
-    values, n = np.array(columns.values), len(columns.z)
-    lower, upper = problem.lower[0], problem.upper[0]
+    n, parts = program.columns, program.parts
+    values = np.vstack([np.array(part.values) for part in parts])
+    utility = np.concatenate([part.utility for part in parts])
+    lower, upper = program.problem.lower[0], program.problem.upper[0]
     low, high = np.isfinite(lower), np.isfinite(upper)
     matrix = np.vstack([values[:, high].T, -values[:, low].T])
     limits = np.concatenate([upper[high], -lower[low]])
     slack = np.full((len(limits), 1), -1.0 if bounds_only else 0.0)
-    cost = np.append(np.zeros(n) if bounds_only else -np.array(columns.utility), 1.0)
+    each = np.repeat(np.eye(len(parts)), [len(part.z) for part in parts], axis=1)
     result = linprog(
-        cost,
+        np.append(np.zeros(n) if bounds_only else -utility, 1.0),
         A_ub=np.hstack([matrix, slack]),
         b_ub=limits,
-        A_eq=np.append(np.ones(n), 0.0).reshape(1, -1),
-        b_eq=[1.0],
+        A_eq=np.hstack([each, np.zeros((len(parts), 1))]),
+        b_eq=np.ones(len(parts)),
         bounds=[(0.0, None)] * n + [(0.0, None if bounds_only else 0.0)],
         method="highs",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
@@ -196,7 +331,9 @@ def _solve(problem: Problem, columns: _Columns, *, bounds_only: bool) -> tuple[F
     multipliers[high] += prices[: int(high.sum())]
     multipliers[low] -= prices[int(high.sum()) :]
     solution: FloatArray = np.asarray(result.x)
-    return solution[:-1], multipliers, -float(np.asarray(result.eqlin.marginals)[0]), float(solution[-1])
+    # Rules that are listed later have no weight here.
+    weights = np.split(solution[:-1], np.cumsum([len(part.z) for part in parts])[:-1])
+    return weights, multipliers, -np.asarray(result.eqlin.marginals, dtype=np.float64), float(solution[-1])
 
 
 def _price(problem: Problem, multipliers: FloatArray, *, bounds_only: bool) -> Solution | None:

@@ -3,12 +3,13 @@
 The utility of a rule is N / D, with D = divisor[0] + divisor[1] * (weight of the rows decided 1) > 0. For a number v, a
 search maximises the linear utility N - v D. If its best rule has a quotient above v, that is the next v; otherwise no
 rule has one above v. The search's proof carries over: if N - v D <= B for every rule, each has a quotient of at
-most ``v + B / D``, and D is not arbitrarily small (see :func:`_bound`).
+most ``v + B / D``, and D is not arbitrarily small (see :func:`bound_at`).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,7 +64,7 @@ def solve(
 
 
 def _solve_step(problem: Problem, search: Search, random_state: Any, most: int) -> Solution | NoRule:
-    started, climb = time.perf_counter(), _Climb.of(problem)
+    started, climb = time.perf_counter(), Climb.of(problem)
     nodes = 0
     if isinstance(search, Certified) and problem.dimension > 2 and problem.to_beat == -np.inf:
         # A proof takes long here, and only the last one counts.
@@ -77,15 +78,18 @@ def _solve_step(problem: Problem, search: Search, random_state: Any, most: int) 
     return replace(solution, stopped=result.stopped)
 
 
+Step = Callable[[float, FloatArray | None], tuple[Solution | NoRule, float]]
+
+
 @dataclass(eq=False)
-class _Climb:
+class Climb:
     """The best rule so far and the number v: its quotient, what is to beat, or the model's own quotient."""
 
     best: FloatArray | None
     value: float
 
     @classmethod
-    def of(cls, problem: Problem) -> _Climb:
+    def of(cls, problem: Problem) -> Climb:
         """Begin with the best of the rules that are known."""
         origin = np.zeros(problem.dimension)
         climb = cls(None, problem.to_beat)
@@ -98,20 +102,31 @@ class _Climb:
     def go(
         self, problem: Problem, search: Search, random_state: Any, most: int
     ) -> tuple[int, float, Solution | NoRule]:
-        """Iterate until the search finds nothing better; return the nodes, what any quotient is at most, and its last.
+        """Iterate with a search of all rows; see :meth:`iterate`."""
 
-        The bound is infinite where the search proves nothing.
+        def step(value: float, best: FloatArray | None) -> tuple[Solution | NoRule, float]:
+            (result,) = search.solve(at_value(problem, value, best), random_state=random_state)
+            if isinstance(result, NoRule):
+                return result, -np.inf
+            return result, problem.evaluate(problem.decide(np.array(result.z)))[0]
+
+        return self.iterate(problem, step, most)
+
+    def iterate(self, problem: Problem, step: Step, most: int) -> tuple[int, float, Solution | NoRule]:
+        """Iterate until nothing better is found; return the nodes, what any quotient is at most, and the last result.
+
+        ``step`` maximises N - v D for a v, given the best rule so far, and returns the quotient of its result, too. Of
+        the problem only the divisor, the gains and the weights are used. The bound is infinite where nothing is proven.
         """
         nodes, bound = 0, np.inf
         for _ in range(most):
-            (result,) = search.solve(_at(problem, self.value, self.best), random_state=random_state)
+            result, reached = step(self.value, self.best)
             nodes += result.nodes
-            bound = min(bound, _bound(problem, self.value, result.upper_bound))
+            bound = min(bound, bound_at(problem, self.value, result.upper_bound))
             if isinstance(result, NoRule):
                 if result.upper_bound == -np.inf and self.best is None:
                     bound = -np.inf  # there is no rule at all
                 break
-            reached = problem.evaluate(problem.decide(np.array(result.z)))[0]
             sought = self.best is not None or problem.to_beat > -np.inf
             if sought and reached <= self.value + problem.resolution:
                 break
@@ -119,7 +134,7 @@ class _Climb:
         return nodes, bound, result
 
 
-def _at(problem: Problem, value: float, best: FloatArray | None = None) -> Problem:
+def at_value(problem: Problem, value: float, best: FloatArray | None = None) -> Problem:
     """Return the problem whose utility is N - value * D, to be started from the best rule so far."""
     assert problem.divisor is not None
     assert problem.weight is not None
@@ -134,7 +149,7 @@ def _at(problem: Problem, value: float, best: FloatArray | None = None) -> Probl
     )
 
 
-def _bound(problem: Problem, value: float, upper_bound: float) -> float:
+def bound_at(problem: Problem, value: float, upper_bound: float) -> float:
     """Return an upper bound on every rule's quotient, if N - value * D is at most ``upper_bound``.
 
     A rule with a quotient above ``value`` decides some weight S positively: with no row's gain above r times its

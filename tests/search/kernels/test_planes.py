@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenhand.search.kernels.margin import linear_margin
+from evenhand.search.kernels.margin import four_column_decisions, linear_margin
 from evenhand.search.kernels.planes import merge_planes
 from kernels import covers, planes_of
 from oracles import merged_in_numpy
@@ -56,6 +56,30 @@ def test_linear_margin_wants_probabilities_that_add_up_to_one(columns):
     q = np.full((3, columns), 1.0 / columns)
     q[1] *= 0.99
     assert linear_margin(0.0, 1.0, np.full(3, 0.5), q, np.zeros(columns), True, False, np.empty(3)) == 1
+
+
+@covers(four_column_decisions)
+@given(seed=seeds, n=st.integers(0, 30))
+def test_decisions_from_four_columns_are_the_signs_of_the_margins(seed, n):
+    rng = np.random.default_rng(seed)
+    p, q = rng.integers(0, 9, size=n) / 8.0, rng.multinomial(8, np.full(4, 0.25), size=n) / 8.0
+    weights, out, decided = rng.integers(-4, 5, size=4) / 4.0, np.empty(n), np.full(n, 7)
+    linear_margin(-0.5, 1.0, p, q, weights, True, False, out)  # eighths: many margins are exactly 0
+    assert four_column_decisions(-0.5, 1.0, p, q, weights, decided)
+    np.testing.assert_array_equal(decided, out > 0.0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -0.1, 1.1, np.inf])
+@pytest.mark.parametrize("column", range(5))
+def test_decisions_from_four_columns_refuse_what_is_no_probability(bad, column):
+    rows = np.full((9, 5), 0.25)
+    rows[7, column] = bad
+    given = np.ascontiguousarray(rows[:, 4]), np.ascontiguousarray(rows[:, :4]), np.zeros(4), np.empty(9, dtype=int)
+    assert not four_column_decisions(0.0, 1.0, *given)
+    given[0][7], given[1][7] = 0.5, 0.25
+    assert four_column_decisions(0.0, 1.0, *given)
+    given[1][7] = 0.2
+    assert not four_column_decisions(0.0, 1.0, *given)
 
 
 @pytest.mark.parametrize("columns", [2, 4])

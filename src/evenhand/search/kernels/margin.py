@@ -45,3 +45,23 @@ def linear_margin(intercept, slope, p_y, columns, coefficients, check, may_be_no
             bad = i
         out[i] = intercept + slope * p - inner
     return bad
+
+
+@kernel
+def four_column_decisions(intercept, slope, p_y, columns, coefficients, out):
+    """Fill out_i with 1 where the margin of ``linear_margin`` is above 0, else 0; return whether all scores are valid.
+
+    Two groups and two labels. Margins are not kept: writing them would take as long as reading the scores.
+    """
+    # The compiler has to know the number of columns to decide several rows at once.
+    if columns.shape[1] != 4:
+        return False
+    c0, c1, c2, c3 = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
+    wrong = 0
+    for i in range(p_y.shape[0]):
+        p, q0, q1, q2, q3 = p_y[i], columns[i, 0], columns[i, 1], columns[i, 2], columns[i, 3]
+        fine = (q0 >= 0.0) & (q0 <= 1.0) & (q1 >= 0.0) & (q1 <= 1.0) & (p >= 0.0) & (p <= 1.0)
+        fine &= (q2 >= 0.0) & (q2 <= 1.0) & (q3 >= 0.0) & (q3 <= 1.0) & (np.abs(q0 + q1 + q2 + q3 - 1.0) <= 1e-3)
+        wrong |= not fine
+        out[i] = intercept + slope * p - (c0 * q0 + c1 * q1 + c2 * q2 + c3 * q3) > 0.0
+    return wrong == 0
