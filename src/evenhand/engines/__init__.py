@@ -7,5 +7,6 @@ added, saved and loaded, so that sites that may not share rows can share counts.
 
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.learning import ErrorBound
+from evenhand.engines.near import NearAggregate
 
-__all__ = ["Aggregate", "ErrorBound"]
+__all__ = ["Aggregate", "ErrorBound", "NearAggregate"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +16,17 @@ MARGIN = 1e-9
 # What two ways to compute a row's level can differ by.
 ROUNDING = 1e-11
 # How many bins of a direction are looked at one by one in a box; where there are more, some are taken together.
-MOST_STEPS = 24
+MOST_STEPS = 16
+# What a row is: a line in the space of z, or decided alike everywhere, or one of the two by rounding.
+LINE, NONE, DELICATE = 0, 1, 2
 
 
 class Form(NamedTuple):
     """The margin ``slope s0 - constant`` and the contrasts ``weights s + constants`` of a row's scores s0 and s.
 
-    ``sizes`` and ``size_constants`` are the same sums with everything positive. ``tie`` is what a margin is 0 below;
-    contrasts below ``least`` of their size are 0, and below ``delicate`` of it they depend on rounding.
+    ``sizes`` and ``size_constants`` are the same sums with everything positive, which together are at most ``most``.
+    ``tie`` is what a margin is 0 below; contrasts below ``least`` of their size are 0, and below ``delicate`` of it
+    they depend on rounding.
     """
 
     slope: float
@@ -33,18 +35,10 @@ class Form(NamedTuple):
     constants: FloatArray
     sizes: FloatArray
     size_constants: FloatArray
+    most: float
     tie: float
     least: float
     delicate: float
-
-
-class Bins(NamedTuple):
-    """Bins of distance: octaves of 1 + |distance| / finest with so many bins each, in three stages."""
-
-    finest: float
-    octaves: tuple[int, int, int]
-    bins: tuple[int, int, int]
-    half: int
 
 
 @njit(cache=True, nogil=True)
@@ -122,72 +116,170 @@ def add_dense(words, weights, counts):
             counts[words[i]] += weights[i]
 
 
-@njit(cache=True, nogil=True)
-def distance_bin(distance, scales):
-    """Return the bin of a signed distance: linear inside octaves of 1 + |distance| / finest, so finest around 0."""
-    half = scales.half
-    x = abs(distance) / scales.finest + 1.0
-    first, second, third = scales.octaves
-    if not x < 2.0 ** (first + second + third):
-        return 2 * half - 1 if distance > 0.0 else 0
-    fraction, octave = math.frexp(x)
-    fraction, octave = 2.0 * fraction - 1.0, octave - 1
-    place = 0
-    if octave < first:
-        place = octave * scales.bins[0] + int(fraction * scales.bins[0])
-    elif octave < first + second:
-        place = first * scales.bins[0] + (octave - first) * scales.bins[1] + int(fraction * scales.bins[1])
-    else:
-        place = first * scales.bins[0] + second * scales.bins[1]
-        place += (octave - first - second) * scales.bins[2] + int(fraction * scales.bins[2])
-    return half + place if distance >= 0.0 else half - 1 - place
+@njit(cache=True, nogil=True, inline="always")
+def distance_bin(level, size, half):
+    """Return the bin of the distance level / size, by its d / (1 + |d|): finest around 0, and over the whole line."""
+    return min(int((level / (size + abs(level)) + 1.0) * half), 2 * half - 1)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def line_of(scores, i, form, contrasts):
-    """Set a row's contrasts; return its margin, their size, the size of their terms, and whether all of them are 0."""
+    """Set a row's contrasts; return its margin, their size, and whether it is a LINE, NONE or DELICATE."""
     margin = form.slope * scores[0, i] - form.constant
-    size, terms, none = 0.0, 0.0, True
+    size = 0.0
     for a in range(form.weights.shape[0]):
-        value, whole = form.constants[a], form.size_constants[a]
+        value = form.constants[a]
         for j in range(form.weights.shape[1]):
             value += form.weights[a, j] * scores[1 + j, i]
-            whole += form.sizes[a, j] * scores[1 + j, i]
         contrasts[a] = value
         size += abs(value)
+    if size > form.delicate * form.most:
+        return margin, size, LINE
+    terms, none = 0.0, True
+    for a in range(form.weights.shape[0]):
+        whole = form.size_constants[a]
+        for j in range(form.weights.shape[1]):
+            whole += form.sizes[a, j] * scores[1 + j, i]
         terms += whole
-        none = none and abs(value) <= form.least * whole
-    return margin, size, terms, none
+        none = none and abs(contrasts[a]) <= form.least * whole
+    if size > form.delicate * terms:
+        return margin, size, LINE
+    return margin, size, NONE if none else DELICATE
+
+
+@njit(cache=True, nogil=True, inline="always")
+def line_in_plane(scores, i, form):
+    """Return what :func:`line_of` does for two contrasts, and these: margin, both contrasts, and what the row is."""
+    margin = form.slope * scores[0, i] - form.constant
+    first, second = form.constants[0], form.constants[1]
+    for j in range(form.weights.shape[1]):
+        score = scores[1 + j, i]
+        first += form.weights[0, j] * score
+        second += form.weights[1, j] * score
+    size, fate = abs(first) + abs(second), LINE
+    if size <= form.delicate * form.most:
+        one, two = form.size_constants[0], form.size_constants[1]
+        for j in range(form.weights.shape[1]):
+            one += form.sizes[0, j] * scores[1 + j, i]
+            two += form.sizes[1, j] * scores[1 + j, i]
+        if size <= form.delicate * (one + two):
+            fate = NONE if abs(first) <= form.least * one and abs(second) <= form.least * two else DELICATE
+    return margin, first, second, fate
 
 
 @njit(cache=True, nogil=True)
-def place_lines(scores, form, centre, directions, scales, places):
-    """Set each row's place: its direction among the contrasts, and its distance from the centre, both in bins.
+def place_lines(scores, form, centre, grid, half, places):
+    """Set each row's place in the plane: its direction among the contrasts and its distance from the centre, in bins.
 
     A row is decided 1 at a distance of d from the centre iff its level there is above the sum of d times its contrasts.
-    Rows without contrasts are decided 0 or 1 everywhere, and have the two places after all others; the next one is for
-    rows whose contrasts are rounding.
+    Its distance is the level in units of the larger contrast, and its direction is which one that is, its sign, and the
+    other one in units of it; with ``aspect``, directions are finer where the second one is small. Rows without
+    contrasts are decided 0 or 1 everywhere, and have the two places after all others; the next one is for rows whose
+    contrasts are rounding.
     """
-    row = 2 * scales.half + 1
-    sides = directions // 2
+    row = 2 * half + 1
+    directions, aspect = grid
+    sides = directions // 4
+    for i in range(len(places)):
+        margin, g, h, fate = line_in_plane(scores, i, form)
+        if fate != LINE:
+            places[i] = directions * row + ((1 if margin > form.tie else 0) if fate == NONE else 2)
+            continue
+        first, second = abs(g), abs(h)
+        if first >= second:
+            share = aspect * h / (first + (aspect - 1.0) * second)
+            side = sides * (g < 0.0)
+        else:
+            share = g / second
+            side = sides * (2 + (h < 0.0))
+        direction = side + min(int((share + 1.0) * 0.5 * sides), sides - 1)
+        level = margin - centre[0] * g - centre[1] * h
+        places[i] = direction * row + distance_bin(level, max(first, second), half)
+
+
+@njit(cache=True, nogil=True)
+def place_distances(scores, form, centre, half, places):
+    """Set each row's place by its distance alone: the level in units of the sum of all contrasts."""
     contrasts = np.zeros(len(centre))
     for i in range(len(places)):
-        margin, size, terms, none = line_of(scores, i, form, contrasts)
-        if size <= form.delicate * terms:
-            places[i] = directions * row + ((1 if margin > form.tie else 0) if none else 2)
+        margin, size, fate = line_of(scores, i, form, contrasts)
+        if fate != LINE:
+            places[i] = 2 * half + 1 + ((1 if margin > form.tie else 0) if fate == NONE else 2)
             continue
         level = margin
         for a in range(len(centre)):
             level -= centre[a] * contrasts[a]
-        place = distance_bin(level / size, scales)
-        if directions > 1:
-            direction = min(int((contrasts[1] / size + 1.0) * 0.5 * sides), sides - 1)
-            place += (direction + (sides if contrasts[0] < 0.0 else 0)) * row
-        places[i] = place
+        places[i] = distance_bin(level, size, half)
 
 
 @njit(cache=True, nogil=True)
-def cut_strip(rows, form, where, bins, scales, sure, kept):
+def place_breakpoints(scores, form, centre, unit, bins, places):
+    """Set each row's place on the line: the bin of its breakpoint, after all bins for rows that rise with z.
+
+    Breakpoints are mapped to bins by their distance b from the centre: b / (unit + |b|). Rows without one have the two
+    places after these, and the next one is for rows whose contrast is rounding.
+    """
+    contrasts = np.zeros(1)
+    half = bins // 2
+    for i in range(len(places)):
+        margin, size, fate = line_of(scores, i, form, contrasts)
+        if fate != LINE:
+            places[i] = 2 * bins + ((1 if margin > form.tie else 0) if fate == NONE else 2)
+            continue
+        level = margin - centre * contrasts[0]
+        fraction = level / (unit * size + abs(level))
+        if contrasts[0] > 0.0:
+            places[i] = min(int((fraction + 1.0) * half), bins - 1)
+        else:
+            places[i] = min(int((1.0 - fraction) * half), bins - 1) + bins
+
+
+@njit(cache=True, nogil=True)
+def count_atoms(scores, bits, codes, weights, parts, deviations, form, limit, counts, sums, drawn):
+    """Count rows by the class of their deviations, the model's decision and a code; return how many are drawn.
+
+    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and their weights. A row that is not sound is counted
+    in the last class alone. ``parts`` has the first and last column of each attribute; a column's sum may miss 1 by
+    ``deviations``. A row is drawn if the hash of ``bits``, the scores' bits, is below a limit: ``drawn`` (2, rows) gets
+    its place and its hash.
+    """
+    slope, constant = form
+    found = 0
+    for i in range(len(codes)):
+        sound = True
+        mixed = np.uint64(0)
+        for j in range(scores.shape[0]):
+            sound = sound and 0.0 <= scores[j, i] <= 1.0
+            mixed = (mixed ^ bits[j, i]) * _MIX
+            mixed ^= mixed >> np.uint64(29)
+        flaw = 0
+        for k in range(parts.shape[0]):
+            total = 0.0
+            for j in range(parts[k, 0], parts[k, 1]):
+                total += scores[j, i]
+            total = abs(total - 1.0)
+            while flaw < len(deviations) and not total <= deviations[flaw]:
+                flaw += 1
+        weight = 1.0
+        if len(weights) > 0:
+            weight = weights[i]
+            sound = sound and 0.0 <= weight < 1e300
+        if not sound or flaw == len(deviations):
+            counts[len(deviations), 0, 0] += 1
+            continue
+        chosen = 1 if slope * scores[0, i] - constant > 0.0 else 0
+        counts[flaw, chosen, codes[i]] += 1
+        sums[flaw, chosen, codes[i]] += weight
+        hashed = np.int64((mixed * _MIX) >> np.uint64(34))
+        if hashed < limit:
+            drawn[0, found] = i
+            drawn[1, found] = hashed
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def cut_strip(rows, form, where, bins, half, sure, kept):
     """Tell which rows of a square are open in a strip, and add to ``sure`` those that are decided 1 throughout it.
 
     ``rows`` are scores, codes and weights, ``where`` the centre of the square and the centre and axes of the strip.
@@ -195,19 +287,17 @@ def cut_strip(rows, form, where, bins, scales, sure, kept):
     """
     scores, codes, weights = rows
     centre, point, axes = where
-    contrasts = np.zeros(2)
     total = 0.0
     for i in range(len(codes)):
-        margin, size, terms, none = line_of(scores, i, form, contrasts)
-        g, h = contrasts[0], contrasts[1]
+        margin, g, h, fate = line_in_plane(scores, i, form)
         weight = weights[i] if len(weights) > 0 else 1.0
-        if size <= form.delicate * terms:
-            kept[i] = not none
-            total += weight if not none else 0.0
+        if fate != LINE:
+            kept[i] = fate == DELICATE
+            total += weight if fate == DELICATE else 0.0
             continue
         # The same operations as in place_lines: the same rows are inside.
-        place = distance_bin((margin - centre[0] * g - centre[1] * h) / size, scales)
-        if place < scales.half - bins or place >= scales.half + bins:
+        place = distance_bin(margin - centre[0] * g - centre[1] * h, max(abs(g), abs(h)), half)
+        if place < half - bins or place >= half + bins:
             continue
         total += weight
         level = margin - point[0] * g - point[1] * h
@@ -229,15 +319,16 @@ def sum_from_each_on(counts):
 
 
 @njit(cache=True, nogil=True)
-def sums_at_place(above, units, place, reach, scales, on, unsure):
+def sums_at_place(above, units, place, fuzz, half, on, unsure):
     """Set the weight of each kind that is decided 1 at a place, about, and what may be decided otherwise."""
     last = above.shape[1] - 1
     on[:] = 0.0
     unsure[:] = 0.0
     for j in range(units.shape[0]):
         threshold = place[0] * units[j, 0] + place[1] * units[j, 1]
-        b = distance_bin(threshold, scales)
-        low, high = distance_bin(threshold - reach, scales), min(distance_bin(threshold + reach, scales) + 1, last)
+        b = distance_bin(threshold, 1.0, half)
+        low = distance_bin(threshold - fuzz[j], 1.0, half)
+        high = min(distance_bin(threshold + fuzz[j], 1.0, half) + 1, last)
         for k in range(above.shape[2]):
             # Half of the bin that the threshold is in.
             on[k] += 0.5 * (above[j, b, k] + above[j, b + 1, k])
@@ -245,52 +336,50 @@ def sums_at_place(above, units, place, reach, scales, on, unsure):
 
 
 @njit(cache=True, nogil=True)
-def most_in_box(above, prices, edges, units, box, fuzz, ordered, scales, most):
+def most_in_box(above, prices, edges, units, box, fuzz, ordered, most):
     """Set the most that rules in a box can make of each of some prices: an upper bound, direction by direction.
 
     ``above[j, b]`` has the weights of each kind of direction j in bins from b on. ``box`` is (c1, c2, r1, r2, nearest,
     farthest): rules at (c +- r) * d for d between the last two. All rows of a direction turn at nearly the same
-    threshold, within ``fuzz``, so with ``ordered`` only one threshold at a time is looked at; otherwise the rows
+    threshold, within ``fuzz[j]``, so with ``ordered`` only one threshold at a time is looked at; otherwise the rows
     between the smallest and the largest threshold decide as they like.
     """
-    bins = 2 * scales.half
-    kinds = above.shape[2]
-    best = np.empty(prices.shape[0])
+    bins = len(edges) - 1
+    tests, kinds = prices.shape
+    best, from_start, from_stop = np.empty(tests), np.empty(kinds), np.empty(kinds)
+    gains, losses = np.maximum(prices, 0.0), np.minimum(prices, 0.0)
     most[:] = 0.0
     for j in range(units.shape[0]):
         middle = box[0] * units[j, 0] + box[1] * units[j, 1]
         reach = box[2] * abs(units[j, 0]) + box[3] * abs(units[j, 1])
         low, high = middle - reach, middle + reach
         if not ordered:
-            low -= fuzz
-            high += fuzz
+            low -= fuzz[j]
+            high += fuzz[j]
         if low != 0.0:
             low *= box[4] if low > 0.0 else box[5]
         if high != 0.0:
             high *= box[5] if high > 0.0 else box[4]
         # The margins compensate for the rounding of a product.
         low, high = low - MARGIN * abs(low), high + MARGIN * abs(high)
-        first, last = distance_bin(low, scales), distance_bin(high, scales)
+        # An endless box has infinite thresholds.
+        first = distance_bin(low, 1.0, bins // 2) if low > -np.inf else 0
+        last = distance_bin(high, 1.0, bins // 2) if high < np.inf else bins - 1
         step = 1 + (last - first) // MOST_STEPS if ordered else last - first + 1
         best[:] = -np.inf
-        start, stop = first, first + 1
-        if ordered:
-            while start > 0 and edges[start] > edges[first] - fuzz:
-                start -= 1
         for b in range(first, last + 1, step):
             # The threshold is in one of these bins: what is farther from them than the fuzz is sure.
             end = min(b + step, last + 1)
-            stop = max(stop, end)
+            start, stop = b, end
             if ordered:
-                while start < b and edges[start + 1] <= edges[b] - fuzz:
-                    start += 1
-                while stop < bins and edges[stop] < edges[end] + fuzz:
-                    stop += 1
-            for t in range(prices.shape[0]):
+                start = distance_bin(edges[b] - fuzz[j], 1.0, bins // 2) if b > 0 else 0
+                stop = distance_bin(edges[end] + fuzz[j], 1.0, bins // 2) + 1 if end < bins else bins
+            for k in range(kinds):
+                from_start[k], from_stop[k] = above[j, start, k], above[j, stop, k]
+            for t in range(tests):
                 total = 0.0
                 for k in range(kinds):
-                    price = prices[t, k]
-                    total += price * (above[j, start, k] if price > 0.0 else above[j, stop, k])
+                    total += gains[t, k] * from_start[k] + losses[t, k] * from_stop[k]
                 best[t] = max(best[t], total)
-        for t in range(prices.shape[0]):
+        for t in range(tests):
             most[t] += best[t]

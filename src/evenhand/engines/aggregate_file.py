@@ -57,13 +57,7 @@ def save(aggregate: CountedCells, path: str | os.PathLike[str]) -> None:
         "evenhand": __version__,
         "level": aggregate.level,
         "score_unit": 2.0**-FINEST,
-        "labelled": schema.labelled,
-        "labels": [None if label is None else _encode(label) for label in schema.classes],
-        "scored": [
-            {"attribute": _encode_attribute(e.attribute), "groups": [_encode(g) for g in e.groups], "joint": e.joint}
-            for e in schema.scored
-        ],
-        "observed": [{"attribute": n, "groups": [_encode(g) for g in groups]} for n, groups in schema.observed],
+        **encode_schema(schema),
     }
     columns = {
         name: pa.array(schema.unpack(aggregate.words, field).astype(np.int32))
@@ -73,6 +67,19 @@ def save(aggregate: CountedCells, path: str | os.PathLike[str]) -> None:
     text = json.dumps(header, allow_nan=False, ensure_ascii=False).encode()
     with whole_or_nothing(path) as temporary:
         pq.write_table(table.replace_schema_metadata({KEY: text}), temporary, compression="zstd")
+
+
+def encode_schema(schema: Schema) -> dict[str, Any]:
+    """Return a schema as plain data."""
+    return {
+        "labelled": schema.labelled,
+        "labels": [None if label is None else _encode(label) for label in schema.classes],
+        "scored": [
+            {"attribute": _encode_attribute(e.attribute), "groups": [_encode(g) for g in e.groups], "joint": e.joint}
+            for e in schema.scored
+        ],
+        "observed": [{"attribute": n, "groups": [_encode(g) for g in groups]} for n, groups in schema.observed],
+    }
 
 
 def load(path: str | os.PathLike[str]) -> Parts:
@@ -85,7 +92,7 @@ def load(path: str | os.PathLike[str]) -> Parts:
     try:
         with pq.ParquetFile(place, pre_buffer=False) as file:
             header = _header((file.schema_arrow.metadata or {}).get(KEY))
-            schema, level = _schema(header)
+            schema, level = decode_schema(header), _level(header)
             names = [*_columns(schema).values(), "weight", "rows"]
             kinds = [*[pa.int32()] * (len(names) - 2), pa.float64(), pa.int64()]
             if file.metadata.num_rows > MOST_CELLS or file.schema_arrow.names != names:
@@ -121,10 +128,16 @@ def _header(text: bytes | None) -> Mapping[str, Any]:
     return header
 
 
-def _schema(header: Mapping[str, Any]) -> tuple[Schema, int]:
-    level, labelled, labels = header["level"], header["labelled"], header["labels"]
+def _level(header: Mapping[str, Any]) -> int:
+    level = header["level"]
     if type(level) is not int or not COARSEST <= level <= FINEST:
         raise AggregateFormatError(f"its level is {level!r}")
+    return level
+
+
+def decode_schema(header: Mapping[str, Any]) -> Schema:
+    """Return the schema that :func:`encode_schema` wrote, or raise :class:`AggregateFormatError`."""
+    labelled, labels = header["labelled"], header["labels"]
     if type(labelled) is not bool or not isinstance(labels, list) or len(labels) != 2 or labels[1] is None:
         raise AggregateFormatError("its labels cannot be read")
     classes = (None if labels[0] is None else _decode(labels[0]), _decode(labels[1]))
@@ -142,7 +155,7 @@ def _schema(header: Mapping[str, Any]) -> tuple[Schema, int]:
     known = {entry.attribute: entry.groups for entry in scored}
     if any(known.get(name, groups) != groups for name, groups in observed):
         raise AggregateFormatError("it is inconsistent about the groups of an attribute")
-    return Schema(labelled, classes, scored, observed), level
+    return Schema(labelled, classes, scored, observed)
 
 
 def _build(schema: Schema, level: int, table: Any) -> Parts:

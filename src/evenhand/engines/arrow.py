@@ -16,6 +16,7 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter, DenseCounter
 from evenhand.engines.deciding import Decider, NamedColumns
 from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
+from evenhand.engines.near import NearAggregate
 from evenhand.engines.schema import (
     BAD_LABEL,
     FLAWED,
@@ -25,6 +26,7 @@ from evenhand.engines.schema import (
     REST_SLACK,
     Cells,
     Columns,
+    Frame,
     Tally,
 )
 from evenhand.engines.source import Learning, Names, Size
@@ -91,11 +93,25 @@ def learn_rule(
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 
 
-def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: Unpack[Names]) -> Aggregate:
-    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters."""
+def aggregate(
+    data: Any,
+    *,
+    near: Rule | None = None,
+    level: int = 12,
+    max_cells: int = 200_000,
+    **names: Unpack[Names],
+) -> Aggregate | NearAggregate:
+    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters.
+
+    With ``near``, a rule with one contrast that was learnt from the counts of all sites, rows are counted a second
+    time, finely around that rule: :class:`~evenhand.engines.NearAggregate`.
+    """
     table = _Batches(data)
+    columns = shared.find_columns(table, **names)
+    if near is not None:
+        return shared.aggregate_near(table, columns, near)
     size: Size = {"level": level, "max_cells": max_cells}
-    return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
+    return shared.aggregate_source(table, columns, **size)
 
 
 def apply(
@@ -189,8 +205,13 @@ class _Batches:
     def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
         """Count the words of the rows, in one pass."""
         weighted = columns.weight is not None
+        for frame in self.frames(columns):
+            shared.count_frame(tally.keep(frame), tally, weighted, counter)
+
+    def frames(self, columns: Columns) -> Iterator[Frame]:
+        """Yield all rows under their inner names."""
         for batch in self.batches():
-            shared.count_frame(tally.keep(_frame(batch, columns)), tally, weighted, counter)
+            yield _frame(batch, columns)
 
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or some number above ``most``; a one-time source is buffered up to there."""
@@ -214,8 +235,7 @@ class _Batches:
     def rows(self, columns: Columns, choice: Choice, most: int, *, ordered: bool) -> RawRows | None:
         """Return the selected rows; None if more than ``most`` are different."""
         gatherer = Gatherer(columns, most)
-        for batch in self.batches():
-            frame = _frame(batch, columns)
+        for frame in self.frames(columns):
             if not gatherer.add(chosen(choice, frame)):
                 break
         return gatherer.result()

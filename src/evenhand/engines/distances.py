@@ -7,7 +7,7 @@ direction of a row's contrasts is counted too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,18 +16,16 @@ from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
 from evenhand.engines.gathering import RawRows, check_weight
-from evenhand.engines.ground import Ground
+from evenhand.engines.ground import Columnar, Ground
 from evenhand.engines.line import UNSURE_FROM
 from evenhand.engines.schema import Frame, Words
 from evenhand.inputs import FloatArray
-from evenhand.rules.setting import MARGIN_ROUNDING
 from evenhand.search import Problem
 from evenhand.search.problem import typical_size
 
-FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 256, 2048, 8
-# Near the centre bins are as fine as directions, up to the distance where rows are usually brought back.
-SCALES = _kernels.Bins(2.0**-8, (4, 4, 8), (512, 128, 16), 4 * 512 + 4 * 128 + 8 * 16)
-HALF = SCALES.half
+FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 128, 1024, 8
+# Bins of d / (1 + |d|): they are fine up to where rows are usually brought back, which is about 1 in units of the axes.
+HALF = 1 << 11
 BINS = 2 * HALF
 # A direction has one place more than bins, so that what is above the last one is there too.
 ROW = BINS + 1
@@ -39,16 +37,19 @@ UNSURE_TO = 2.0**-12
 class Grid:
     """How lines are distinguished: a number of directions, and bins of distance that are fine near the centre.
 
-    ``never`` and ``delicate`` are the places of rows without a line, and of rows whose line depends on rounding.
+    A direction is which contrast is the larger one, its sign, and the other one in units of it: ``slopes``. Where the
+    first is the larger one, slopes around 0 are finer by ``aspect``. ``never`` and ``delicate`` are the places of rows
+    without a line, and of rows whose line depends on rounding.
     """
 
     directions: int
+    aspect: float = 1.0
 
     @classmethod
-    def of(cls, n_rows: int) -> Grid:
+    def of(cls, n_rows: int, aspect: float = 1.0) -> Grid:
         """Return the grid for some rows: many directions add noise, as each has its own threshold; few add fuzz."""
-        wanted = 2 ** round(np.log2(np.sqrt(n_rows) / 2.0))
-        return cls(int(np.clip(wanted, FEWEST_DIRECTIONS, MOST_DIRECTIONS)))
+        wanted = 2 ** round(np.log2(3.0 * np.cbrt(n_rows)))
+        return cls(int(np.clip(wanted, FEWEST_DIRECTIONS, MOST_DIRECTIONS)), aspect)
 
     @property
     def places(self) -> int:
@@ -70,17 +71,53 @@ class Grid:
         """The number of places."""
         return self.places + 3
 
-    @property
-    def fuzz(self) -> float:
-        """How far the thresholds of one direction's rows can be apart, at a distance of 1 from the centre."""
-        return 4.0 / self.directions * (1.0 + 1e-6)
+    @cached_property
+    def _slopes(self) -> FloatArray:
+        """The edges of the slopes where the first contrast is the larger one, and where the second one is."""
+        shares = np.linspace(-1.0, 1.0, self.directions // 4 + 1)
+        return np.vstack([shares / (self.aspect - (self.aspect - 1.0) * np.abs(shares)), shares])
+
+    def fuzz(self, first: float, second: float) -> FloatArray:
+        """Return how far a row's threshold can be from that of its direction, where z is so far from the centre."""
+        fuzz: FloatArray = self._widths[0] * second + self._widths[1] * first
+        return fuzz
+
+    @cached_property
+    def _widths(self) -> FloatArray:
+        """Half of the width of each direction's slopes, where the first contrast is the larger one and where not."""
+        half = 0.5 * np.diff(self._slopes) * (1.0 + 1e-6) + 1e-12
+        none = np.zeros(self.directions // 2)
+        return np.vstack([np.concatenate([half[0], half[0], none]), np.concatenate([none, half[1], half[1]])])
 
     @cached_property
     def units(self) -> FloatArray:
         """The middle of each direction, of shape (directions, 2)."""
-        sides = self.directions // 2
-        along = (np.arange(sides) + 0.5) * 2.0 / sides - 1.0
-        return np.vstack([np.column_stack([sign * (1.0 - np.abs(along)), along]) for sign in (1.0, -1.0)])
+        one = np.ones(self.directions // 4)
+        first, second = 0.5 * (self._slopes[:, 1:] + self._slopes[:, :-1])
+        signs = 1.0, -1.0
+        return np.vstack(
+            [np.column_stack([sign * one, first]) for sign in signs]
+            + [np.column_stack([second, sign * one]) for sign in signs]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A place in the space of z, and axes, the columns of a matrix: coordinates y with ``z = centre + axes @ y``."""
+
+    centre: FloatArray
+    axes: FloatArray
+
+    def at(self, y: FloatArray) -> FloatArray:
+        """Return the z of some coordinates."""
+        z: FloatArray = self.centre + self.axes @ y
+        return z
+
+    @cached_property
+    def origin(self) -> FloatArray:
+        """The centre in units of the axes."""
+        origin: FloatArray = np.linalg.solve(self.axes, self.centre).astype(np.float64)
+        return origin
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +125,11 @@ class Lines:
     """The tally of lines: rows by direction and distance from a centre, by label and groups."""
 
     ground: Ground
-    centre: FloatArray
-    scale: FloatArray
+    view: View
     weighted: bool
     grid: Grid
     payload: tuple[str, ...] = ()
     width: int = 1
-    # Kept between batches: to ask the system for memory for each takes as long as to fill it.
-    _room: FloatArray = field(default_factory=lambda: np.empty((1, 0)), repr=False)
 
     def masks(self, level: int) -> Words:
         """Return that everything is kept."""
@@ -108,15 +142,6 @@ class Lines:
         """Return all rows."""
         return frame
 
-    @property
-    def slots(self) -> int:
-        """How many different words there may be."""
-        return self.grid.slots * self.ground.n_codes
-
-    @property
-    def _tie(self) -> float:
-        return MARGIN_ROUNDING * sum(self.ground.options.costs)
-
     def sql(self, dialect: str) -> list[str]:
         """Return the words as SQL expressions."""
         return [f"({self.place(dialect)}) * {self.ground.n_codes} + {self.ground.code_text()}"]
@@ -125,40 +150,35 @@ class Lines:
         """Return the SQL expression of a row's direction and distance, as one number."""
         g, sizes, size, level = self._texts(dialect)
         m = self.ground.linear.margin(dialect)
-        x = f"(abs({level}) / {size} / {SCALES.finest!r} + 1)"
-        octave = f"floor(log2({x}))"
-        cases, before, octaves = [], 0, 0
-        for number, bins in zip(SCALES.octaves, SCALES.bins, strict=True):
-            bin_ = f"{before} + ({octave} - {octaves}) * {bins} + floor(({x} / pow(2, {octave}) - 1) * {bins})"
-            before, octaves = before + number * bins, octaves + number
-            cases.append(f"WHEN {octave} < {octaves} THEN {bin_}")
-        inside = f"least(CASE {' '.join(cases)} ELSE {HALF - 1} END, {HALF - 1})"
-        place = f"CASE WHEN {level} >= 0 THEN {HALF} + {inside} ELSE {HALF - 1} - {inside} END"
+        unit = size if self.grid.directions == 1 else f"greatest(abs({g[0]}), abs({g[1]}))"
+        place = f"least(floor(({level} / ({unit} + abs({level})) + 1) * {HALF}), {BINS - 1})"
         if self.grid.directions > 1:
-            sides = self.grid.directions // 2
-            direction = f"least(floor(({g[1]} / {size} + 1) * {0.5 * sides!r}), {sides - 1})"
-            place = f"({direction} + CASE WHEN {g[0]} < 0 THEN {sides} ELSE 0 END) * {ROW} + ({place})"
+            sides, aspect, larger = self.grid.directions // 4, self.grid.aspect, f"abs({g[0]}) >= abs({g[1]})"
+            share = (
+                f"CASE WHEN {larger} THEN {aspect!r} * {g[1]} / (abs({g[0]}) + {aspect - 1.0!r} * abs({g[1]}))"
+                f" ELSE {g[0]} / abs({g[1]}) END"
+            )
+            side = (
+                f"CASE WHEN {larger} THEN CASE WHEN {g[0]} < 0 THEN {sides} ELSE 0 END"
+                f" WHEN {g[1]} < 0 THEN {3 * sides} ELSE {2 * sides} END"
+            )
+            direction = f"least(floor((({share}) + 1) * {0.5 * sides!r}), {sides - 1})"
+            place = f"({direction} + {side}) * {ROW} + ({place})"
         never = " AND ".join(f"abs({one}) <= {UNSURE_FROM!r} * {all_}" for one, all_ in zip(g, sizes, strict=True))
         return (
-            f"CASE WHEN {never} THEN {self.grid.never} + CASE WHEN {m} > {self._tie!r} THEN 1 ELSE 0 END"
+            f"CASE WHEN {never} THEN {self.grid.never} + CASE WHEN {m} > {self.form.tie!r} THEN 1 ELSE 0 END"
             f" WHEN {size} <= {UNSURE_TO!r} * ({' + '.join(sizes)}) THEN {self.grid.delicate}"
             f" ELSE CAST({place} AS BIGINT) END"
         )
 
     def _texts(self, dialect: str) -> tuple[list[str], list[str], str, str]:
         """Return the SQL of each contrast, of its terms' size, of the size of all contrasts, and of the level."""
-        linear, scale = self.ground.linear, self.scale.tolist()
-        g = [f"({linear.contrast(k, dialect)} / {one!r})" for k, one in enumerate(scale)]
-        sizes = [f"({linear.size(k, dialect)} / {one!r})" for k, one in enumerate(scale)]
+        linear = self.ground.linear.along(self.view.axes)
+        each = range(self.ground.dimension)
+        g, sizes = [linear.contrast(k, dialect) for k in each], [linear.size(k, dialect) for k in each]
         size = f"({' + '.join(f'abs({one})' for one in g)})"
-        moved = " + ".join(f"{z!r} * {one}" for z, one in zip(self.centre.tolist(), g, strict=True))
+        moved = " + ".join(f"{y!r} * {one}" for y, one in zip(self.view.origin.tolist(), g, strict=True))
         return g, sizes, size, f"({linear.margin(dialect)} - ({moved}))"
-
-    def nearness(self, dialect: str) -> str:
-        """Return the SQL expression of a row's distance from the centre; a delicate row's is 0."""
-        _, sizes, size, level = self._texts(dialect)
-        limit = 1.001 * UNSURE_TO
-        return f"(CASE WHEN {size} > {limit!r} * ({' + '.join(sizes)}) THEN abs({level}) / {size} ELSE 0 END)"
 
     def words(self, frame: Frame) -> Words:
         """Return the words of some rows."""
@@ -169,36 +189,28 @@ class Lines:
 
     @cached_property
     def form(self) -> _kernels.Form:
-        """The margin and the contrasts, in units of the scale."""
-        linear = self.ground.linear
-        weights, constants, sizes, size_constants = (
-            np.ascontiguousarray((part.T / self.scale).T)
-            for part in (linear.weights, linear.constant, linear.sizes, linear.size_constant)
-        )
-        slope, constant = float(linear.costs[1] + linear.costs[0]), float(linear.costs[0])
-        limits = float(self._tie), UNSURE_FROM, UNSURE_TO
-        return _kernels.Form(slope, constant, weights, constants, sizes, size_constants, *limits)
+        """The margin and the contrasts, along the axes."""
+        return self.ground.linear.form(self.view.axes, UNSURE_FROM, UNSURE_TO)
+
+    @cached_property
+    def scores(self) -> Columnar:
+        """What makes an array of the scores of rows."""
+        return Columnar(("s0", *self.ground.linear.names))
 
     def places(self, frame: Frame) -> NDArray[np.int64]:
         """Return what :meth:`place` computes."""
-        scores, n = self.scores(frame)
+        scores, n = self.scores.of(frame)
         places = np.empty(n, dtype=np.int64)
-        _kernels.place_lines(scores, self.form, self.centre, self.grid.directions, SCALES, places)
+        if self.grid.directions == 1:
+            _kernels.place_distances(scores, self.form, self.view.origin, HALF, places)
+        else:
+            grid = self.grid.directions, self.grid.aspect
+            _kernels.place_lines(scores, self.form, self.view.origin, grid, HALF, places)
         return places
 
-    def scores(self, frame: Frame) -> tuple[FloatArray, int]:
-        """Return the scores that the form is about, one after the other, and how many rows there are."""
-        names, n = ("s0", *self.ground.linear.names), len(frame["s0"])
-        if self._room.shape[1] < n:
-            object.__setattr__(self, "_room", np.empty((len(names), n)))
-        for k, name in enumerate(names):
-            self._room[k, :n] = frame[name]
-        return self._room, n
-
     def empty(self) -> NDArray[Any]:
-        """Return room for the weight of each word."""
-        small = not self.weighted and self.ground.n_rows < 1 << 32
-        return np.zeros(self.slots, dtype=np.uint32 if small else np.float64)
+        """Return space for the weight of each word."""
+        return self.ground.empty(self.grid.slots, self.weighted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,11 +221,11 @@ class InSquare:
     bins: int
     loose: bool = True
 
-    def where(self, dialect: str) -> str:
-        """Return the SQL condition, or a quick one that leaves a few more, which :meth:`keep` removes."""
-        place = self.tally.place(dialect)
+    def where(self, dialect: str) -> str | None:
+        """Return the SQL condition; none for DuckDB, which takes longer than :meth:`keep`."""
         if dialect == "duckdb":
-            return f"{self.tally.nearness(dialect)} <= {1.001 * float(EDGES[HALF + self.bins])!r}"
+            return None
+        place = self.tally.place(dialect)
         first, last = HALF - self.bins, HALF + self.bins - 1
         delicate, places = self.tally.grid.delicate, self.tally.grid.places
         near = f"({place}) < {places} AND ({place}) % {ROW} BETWEEN {first} AND {last}"
@@ -230,13 +242,8 @@ class InSquare:
 
 
 def _edges() -> FloatArray:
-    side, octave = [], 0
-    for octaves, bins in zip(SCALES.octaves, SCALES.bins, strict=True):
-        for _ in range(octaves):
-            side.append(SCALES.finest * (2.0**octave * (1.0 + np.arange(bins) / bins) - 1.0))
-            octave += 1
-    whole = np.append(np.concatenate(side), np.inf)
-    return np.concatenate([-whole[:0:-1], whole])
+    share = np.arange(1, BINS) / HALF - 1.0
+    return np.concatenate([[-np.inf], share / (1.0 - np.abs(share)), [np.inf]])
 
 
 EDGES = _edges()
@@ -264,8 +271,8 @@ class LineCounts:
     def by_grid(self) -> list[tuple[Grid, NDArray[Any]]]:
         """The same counts in grids of fewer directions, the fewest first: enough for boxes that are wide."""
         found = [(self.grid, self.above)]
-        while found[0][0].directions >= DIRECTIONS_AT_ONCE * FEWEST_DIRECTIONS:
-            few = Grid(found[0][0].directions // DIRECTIONS_AT_ONCE)
+        while found[0][0].directions >= 4 * DIRECTIONS_AT_ONCE:
+            few = Grid(found[0][0].directions // DIRECTIONS_AT_ONCE, self.grid.aspect)
             apart = found[0][1].reshape(few.directions, DIRECTIONS_AT_ONCE, ROW, -1)
             found.insert(0, (few, apart.sum(axis=1, dtype=apart.dtype)))
         return found
@@ -273,8 +280,8 @@ class LineCounts:
     def sums_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""
         on, unsure = (np.zeros(self.ground.n_codes) for _ in range(2))
-        reach = self.grid.fuzz * float(np.abs(place).max()) + _kernels.MARGIN
-        _kernels.sums_at_place(self.above, self.grid.units, place, reach, SCALES, on, unsure)
+        fuzz = self.grid.fuzz(*np.abs(place)) + _kernels.MARGIN
+        _kernels.sums_at_place(self.above, self.grid.units, place, fuzz, HALF, on, unsure)
         return self.constant + on @ self.units, unsure @ np.abs(self.units) + np.abs(self.loose).sum(axis=0)
 
     def check(self, found: float, bins: int) -> None:
@@ -288,7 +295,7 @@ class LineCounts:
     def rows_cutting(self, place: FloatArray, axes: FloatArray) -> float:
         """Return about how many rows have lines that cut the parallelogram of some axes around a place; not fewer."""
         threshold, reach = self.grid.units @ place, np.abs(self.grid.units @ axes).sum(axis=1)
-        reach = reach + self.grid.fuzz * float(np.abs(place).max() + np.abs(axes).sum())
+        reach = reach + self.grid.fuzz(*(np.abs(place) + np.abs(axes).sum(axis=1)))
         low = (np.searchsorted(EDGES, threshold - reach) - 1).clip(0, BINS)
         high = np.searchsorted(EDGES, threshold + reach).clip(0, BINS)
         each = np.arange(self.grid.directions)

@@ -24,7 +24,8 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import Counter, DenseCounter
 from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
-from evenhand.engines.schema import Cells, Columns, Tally
+from evenhand.engines.near import NearAggregate
+from evenhand.engines.schema import Cells, Columns, Frame, Tally
 from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.sql import added_columns, drawn_columns, inner_columns, value_text
 from evenhand.errors import InputError, require
@@ -102,7 +103,7 @@ def learn_rule(
     contrasts,
 
     - K = 1 is solved exactly, in three passes: the rule has the decisions of :func:`evenhand.learn_rule`;
-    - K = 2 is solved exactly, in four passes or a few more: "optimal", or "gap" with the proven bound;
+    - K = 2 is solved exactly, in three passes or a few more: "optimal", or "gap" with the proven bound;
     - K > 2 is searched around a rule of a sample: "found", counted on all rows.
 
     Balanced accuracy takes one more pass. An F score, predictive parity and ``MinimaxRate`` take one such search after
@@ -140,12 +141,25 @@ def learn_rule(
 
 
 def aggregate(
-    data: Any, *, level: int = 12, max_cells: int = 200_000, memory_limit: str | None = None, **names: Unpack[Names]
-) -> Aggregate:
-    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters."""
+    data: Any,
+    *,
+    near: Rule | None = None,
+    level: int = 12,
+    max_cells: int = 200_000,
+    memory_limit: str | None = None,
+    **names: Unpack[Names],
+) -> Aggregate | NearAggregate:
+    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters.
+
+    With ``near``, a rule with one contrast that was learnt from the counts of all sites, rows are counted a second
+    time, finely around that rule: :class:`~evenhand.engines.NearAggregate`.
+    """
     table = Table(data, memory_limit)
+    columns = shared.find_columns(table, **names)
+    if near is not None:
+        return shared.aggregate_near(table, columns, near)
     size: Size = {"level": level, "max_cells": max_cells}
-    return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
+    return shared.aggregate_source(table, columns, **size)
 
 
 def apply(
@@ -287,6 +301,11 @@ class Table:
             else:
                 _count_here(rows if condition is None else rows.filter(condition), tally, weighted, counter)
 
+    def frames(self, columns: Columns) -> Iterator[Frame]:
+        """Yield all rows under their inner names."""
+        with plain_errors():
+            yield from _frames(self._inner(columns))
+
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or one more than ``most``."""
         with plain_errors():
@@ -298,10 +317,7 @@ class Table:
         condition = choice.where("duckdb")
         with plain_errors(), self._in_order(ordered):
             rows = self._inner(columns)
-            rows = rows if condition is None else rows.filter(condition)
-            for batch in rows.to_arrow_reader(BATCH_ROWS):
-                arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-                frame = dict(zip(rows.columns, arrays, strict=True))
+            for frame in _frames(rows if condition is None else rows.filter(condition)):
                 if not gatherer.add(chosen(choice, frame) if choice.loose else frame):
                     break
         return gatherer.result()
@@ -371,9 +387,16 @@ def _count_all(rows: Any, tally: Tally, weighted: bool, counter: Counter) -> Non
 
 def _count_here(rows: Any, tally: Tally, weighted: bool, counter: Counter | DenseCounter) -> None:
     """Count rows whose words are made here, because DuckDB is slow after a condition, and on long expressions."""
+    for frame in _frames(rows):
+        shared.count_frame(frame, tally, weighted, counter)
+
+
+def _frames(rows: Any) -> Iterator[Frame]:
+    """Yield the rows of a relation, in batches."""
+    names = rows.columns
     for batch in rows.to_arrow_reader(BATCH_ROWS):
         arrays = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-        shared.count_frame(dict(zip(rows.columns, arrays, strict=True)), tally, weighted, counter)
+        yield dict(zip(names, arrays, strict=True))
 
 
 @contextmanager

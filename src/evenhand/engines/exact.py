@@ -9,19 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenhand.engines.cells import CountedCells
-from evenhand.engines.distances import scale_of
+from evenhand.engines.distances import View, scale_of
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
 from evenhand.engines.levels import learn_at_levels
 from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
+from evenhand.engines.opening import ROWS_OF_A_SAMPLE
 from evenhand.engines.plane import learn_in_the_plane
 from evenhand.engines.quotient import learn_quotient
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.engines.schema import Columns
 from evenhand.errors import InfeasibleError, InputError
-from evenhand.inputs import FloatArray
 from evenhand.rows import with_group_probabilities
 from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
@@ -31,9 +31,11 @@ from evenhand.rules.mixture import Mixture
 from evenhand.rules.objective import BALANCED
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
-from evenhand.search import Certified, NoRule, Search, Smoothed
+from evenhand.search import Certified, NoRule, Smoothed
 
-ROWS_OF_A_SAMPLE = 200_000
+ROWS_TO_SEARCH = 200_000
+# So that bins of distance, which are fine up to 1, are fine in the cubes whose rows fit in memory.
+PART_OF_AN_AXIS = 1 / 32
 
 
 @dataclass(frozen=True)
@@ -141,16 +143,17 @@ class _Repeatedly:
             else:
                 self.too_large = False
                 return rule
-        return learn_nearby(ground, self.reader, *_centre(ground, self.reader))
+        sample = _sample(ground, self.reader)
+        return learn_nearby(ground, self.reader, _first_view(ground, sample), sample)
 
 
 def _learn(ground: Ground, reader: Reader) -> Rule:
     if ground.dimension == 1:
         return learn_on_the_line(ground, reader)
-    centre, scale = _centre(ground, reader)
+    sample = _sample(ground, reader)
     if ground.dimension == 2:
-        return learn_in_the_plane(ground, reader, centre, scale)
-    return learn_nearby(ground, reader, centre, scale)
+        return learn_in_the_plane(ground, reader, sample)
+    return learn_nearby(ground, reader, _first_view(ground, sample), sample)
 
 
 def _sample(ground: Ground, reader: Reader) -> RawRows:
@@ -161,9 +164,9 @@ def _sample(ground: Ground, reader: Reader) -> RawRows:
     return raw
 
 
-def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
-    """Return a good rule for some rows, in units of its contrasts' typical sizes, and these sizes."""
-    raw = _sample(ground, reader)
+def _first_view(ground: Ground, sample: RawRows) -> View:
+    """Return a good rule for some of the rows of a sample, and axes of parts of its contrasts' typical sizes."""
+    raw = sample.take(np.arange(0, len(sample), -(-len(sample) // ROWS_TO_SEARCH)))
     margin, contrasts, table = ground.arrays(raw, sampled=True)
     scale = scale_of(contrasts)
     problem = dataclasses.replace(
@@ -175,11 +178,10 @@ def _centre(ground: Ground, reader: Reader) -> tuple[FloatArray, FloatArray]:
         weight=raw.weight,
         decider=None,
     )
-    search: Search = Certified() if ground.dimension == 2 else Smoothed()
-    found = search.solve(problem, random_state=ground.options.random_state)[0]
+    found = Smoothed().solve(problem, random_state=ground.options.random_state)[0]
     if isinstance(found, NoRule):
         found = Smoothed().closest(problem, random_state=ground.options.random_state)
-    return np.array(found.z), scale
+    return View(np.array(found.z) / scale, np.diag(PART_OF_AN_AXIS / scale))
 
 
 def _with_safety(learn: Callable[[Ground], Rule], atoms: CountedCells, options: Options, tolerance: float) -> Rule:

@@ -37,7 +37,10 @@ class Choice(Protocol):
 def chosen(choice: Choice, frame: Frame) -> Frame:
     """Return the selected rows of a frame."""
     wanted = choice.keep(frame)
-    return frame if wanted is None else {name: column[wanted] for name, column in frame.items()}
+    if wanted is None:
+        return frame
+    places = np.flatnonzero(wanted)
+    return {name: column[places] for name, column in frame.items()}
 
 
 class Everything:
@@ -142,7 +145,7 @@ class RawRows:
         found = {}
         for entry, names in zip(self.schema.scored, self.schema.names, strict=True):
             array = np.column_stack([self.frame[name] for name in names])
-            found[entry.attribute] = array.reshape(len(array), 2, -1) if entry.joint else array
+            found[entry.attribute] = array.reshape(len(array), 2, len(entry.groups)) if entry.joint else array
         return found
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.engines import _kernels
 from evenhand.engines.cells import CountedCells
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.schema import FINEST, Cells, Frame, Words
@@ -103,16 +104,42 @@ class LinearScores:
         ]
         return f"({' + '.join([spelling.literal(constant), *terms] if constant or not terms else terms)})"
 
-    def of(self, frame: Frame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the margins, the contrasts and their sizes of some rows."""
-        columns = (
-            np.column_stack([frame[name] for name in self.names]) if self.names else np.empty((len(frame["s0"]), 0))
+    def along(self, axes: FloatArray) -> LinearScores:
+        """Return the contrasts along some axes of z, the columns of a matrix."""
+        return LinearScores(
+            self.names,
+            axes.T @ self.weights,
+            axes.T @ self.constant,
+            np.abs(axes).T @ self.sizes,
+            np.abs(axes).T @ self.size_constant,
+            self.costs,
         )
-        return (
-            scores.margin(frame["s0"], self.costs),
-            columns @ self.weights.T + self.constant,
-            columns @ self.sizes.T + self.size_constant,
-        )
+
+    def form(self, axes: FloatArray, least: float, delicate: float) -> _kernels.Form:
+        """Return the margin and the contrasts along some axes of z, the columns of a matrix, for compiled loops."""
+        own = self.along(axes)
+        weights, sizes = np.ascontiguousarray(own.weights), np.ascontiguousarray(own.sizes)
+        most = float(own.sizes.sum() + own.size_constant.sum())
+        slope, constant = float(self.costs[1] + self.costs[0]), float(self.costs[0])
+        limits = most, MARGIN_ROUNDING * float(sum(self.costs)), least, delicate
+        return _kernels.Form(slope, constant, weights, own.constant, sizes, own.size_constant, *limits)
+
+
+class Columnar:
+    """The scores of rows as one array, in space that is kept: asking the system for it takes as long as filling it."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._room = np.empty((len(names), 0))
+
+    def of(self, frame: Frame) -> tuple[FloatArray, int]:
+        """Return the scores of some rows, one after the other, and how many rows there are."""
+        n = len(frame[self.names[0]])
+        if self._room.shape[1] < n:
+            self._room = np.empty((len(self.names), n))
+        for k, name in enumerate(self.names):
+            self._room[k, :n] = frame[name]
+        return self._room, n
 
 
 class Ground:
@@ -186,9 +213,28 @@ class Ground:
     def codes_of(self, frame: Frame) -> NDArray[np.int64]:
         """Return what :meth:`code_text` computes."""
         found = np.zeros(len(frame["s0"]), dtype=np.int64)
+        lowest = 0
         for name, low, size in self._coded:
-            found = found * size + (frame[name].astype(np.int64) - low)
+            found *= size
+            np.add(found, frame[name], out=found, casting="unsafe")
+            lowest = lowest * size + low
+        found -= lowest
         return found
+
+    def shares(self, raw: RawRows) -> FloatArray:
+        """Return weights of sampled rows that stand for all rows with their label, groups and the model's decision."""
+        fields = {name: self.schema.unpack(self.atoms.words, name) for name, _, _ in self._coded}
+        whole = 2 * self.codes_of({"s0": np.zeros(self.atoms.n_cells), **fields}) + self._chosen
+        mine = 2 * self.codes_of(raw.frame) + (scores.margin(raw.p_y, self.options.costs) > 0.0)
+        weight, sizes = raw.weight, 2 * self.n_codes
+        drawn = np.bincount(mine, weight, sizes)
+        found: FloatArray = weight * (np.bincount(whole, self.atoms.weight, sizes) / np.maximum(drawn, 1e-300))[mine]
+        return found
+
+    def empty(self, places: int, weighted: bool) -> NDArray[Any]:
+        """Return space for the weight of each code at each of some places."""
+        small = not weighted and self.n_rows < 1 << 32
+        return np.zeros(places * self.n_codes, dtype=np.uint32 if small else np.float64)
 
     @cached_property
     def kind_of_code(self) -> NDArray[np.int64]:
@@ -226,7 +272,7 @@ class Ground:
     def arrays(self, raw: RawRows, *, sampled: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return margin, contrasts, and gain with effects, of raw rows: the same numbers as in memory.
 
-        Sampled rows represent all rows with their label and groups.
+        Sampled rows have the weights of :meth:`shares`.
         """
         setting = self.setting
         used = {name: raw.p_group[name] for name in setting.groups}
@@ -235,11 +281,7 @@ class Ground:
         contrasts = scores.contrasts(posteriors / setting.priors, setting.system.contrasts)
         tied = (np.abs(margins) <= MARGIN_ROUNDING * sum(self.options.costs)) & ~contrasts.any(axis=1)
         kinds = self.kinds_of(self.schema.pack(raw.frame, [n for n in self.schema.fields if self._told_apart(n)]))
-        weight = raw.weight
-        if sampled:
-            drawn = np.bincount(kinds, weight, len(self.atoms.weight))
-            whole = np.bincount(self.kinds_of(self.atoms.words), self.atoms.weight, len(self.atoms.weight))
-            weight = weight * (whole / np.maximum(drawn, 1e-300))[kinds]
+        weight = self.shares(raw) if sampled else raw.weight
         return np.where(tied, 0.0, margins), contrasts, self.units[kinds] * weight[:, None]
 
     def _told_apart(self, name: str) -> bool:

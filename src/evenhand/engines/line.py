@@ -16,12 +16,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.engines import _kernels
 from evenhand.engines.gathering import RawRows, check_weight
-from evenhand.engines.ground import Ground
+from evenhand.engines.ground import Columnar, Ground, LinearScores
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.engines.schema import Frame, Words
 from evenhand.errors import InfeasibleError
@@ -32,31 +34,60 @@ from evenhand.rules.setting import MARGIN_ROUNDING
 from evenhand.search import NoRule, Problem
 from evenhand.search.problem import FEASIBILITY_SLACK
 
-BIN_BITS = 16
-BINS = 1 << BIN_BITS
-FALLING, RISING, NEVER, DELICATE = range(4)
+BINS = 1 << 16
+FALLING, RISING = range(2)
 # Contrasts this small, against their terms, have breakpoints that depend on the order of a sum.
 UNSURE_FROM, UNSURE_TO = CONTRAST_ROUNDING / 4.0, 2.0**-26
 MOST_RUNS = 64
 MOST_TURNS = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Breakpoints:
-    """The tally of breakpoints: rows by bin, by the way in which they turn, by label and groups."""
-
-    ground: Ground
-    weighted: bool
-    payload: tuple[str, ...] = ()
+class Coded(Protocol):
+    """What a tally of breakpoints needs to know: the contrast, and numbers for combinations of label and groups."""
 
     @property
-    def width(self) -> int:
-        """The number of words."""
-        return self.ground.schema.width + 1
+    def linear(self) -> LinearScores:
+        """The contrasts as linear expressions of the scores."""
+        ...
+
+    @property
+    def n_codes(self) -> int:
+        """How many combinations of label and groups there may be."""
+        ...
+
+    def code_text(self) -> str:
+        """Return the number of a row's combination of label and groups as SQL."""
+        ...
+
+    def codes_of(self, frame: Frame) -> NDArray[np.int64]:
+        """Return what :meth:`code_text` computes."""
+        ...
+
+    def empty(self, places: int, weighted: bool) -> NDArray[Any]:
+        """Return space for the weight of each code at each of some places."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Breakpoints:
+    """The tally of breakpoints: rows by bin, by the way in which they turn, by label and groups.
+
+    Bins are fine around a ``centre``: half of those on each side are up to ``within`` away (None: half the costs).
+
+    Places are the bins of rows that fall as z grows, those of rows that rise, rows that are always decided 0, those
+    that are always decided 1, and delicate rows.
+    """
+
+    ground: Coded
+    weighted: bool
+    centre: float = 0.0
+    within: float | None = None
+    payload: tuple[str, ...] = ()
+    width: int = 1
 
     def masks(self, level: int) -> Words:
         """Return that everything is kept."""
-        return np.full(self.width, -1, dtype=np.int64)
+        return np.full(1, -1, dtype=np.int64)
 
     def where(self, dialect: str) -> None:
         """Return None: all rows are counted."""
@@ -65,60 +96,62 @@ class Breakpoints:
         """Return all rows."""
         return frame
 
-    @cached_property
-    def fields(self) -> list[str]:
-        """The fields that distinguish rows, besides their breakpoints."""
-        schema = self.ground.schema
-        return [name for name in schema.fields if name != "flaw" and name not in schema.quantised]
-
     @property
     def unit(self) -> float:
-        """The breakpoint in the middle between 0 and infinity, as bins go."""
-        return 0.5 * sum(self.ground.options.costs)
+        """The distance in the middle between 0 and infinity, as bins go."""
+        return 0.5 * sum(self.ground.linear.costs) if self.within is None else self.within
 
-    @property
-    def _tie(self) -> float:
-        return MARGIN_ROUNDING * sum(self.ground.options.costs)
+    def at(self, edge: NDArray[Any]) -> FloatArray:
+        """Return the z of edges of bins, from 0 to their number."""
+        share = edge / (BINS // 2) - 1.0
+        z: FloatArray = self.centre + self.unit * share / (1.0 - np.abs(share))
+        return z
+
+    def empty(self) -> NDArray[Any]:
+        """Return space for the weight of each word."""
+        return self.ground.empty(2 * BINS + 3, self.weighted)
 
     def sql(self, dialect: str) -> list[str]:
         """Return the words as SQL expressions."""
-        return [*self.ground.schema.packed(self.fields, dialect), self.place(dialect)]
+        return [f"({self.place(dialect)}) * {self.ground.n_codes} + {self.ground.code_text()}"]
 
     def place(self, dialect: str) -> str:
         """Return the SQL expression of the way in which a row turns and of its bin, as one number."""
         linear = self.ground.linear
         m, g, size = linear.margin(dialect), linear.contrast(0, dialect), linear.size(0, dialect)
-        half = BINS // 2
-        fraction = f"{m} / ({self.unit!r} * abs({g}) + abs({m}))"
+        half, tie = BINS // 2, MARGIN_ROUNDING * sum(linear.costs)
+        level = f"({m} - {self.centre!r} * {g})" if self.centre else m
+        fraction = f"{level} / ({self.unit!r} * abs({g}) + abs({level}))"
         falling = f"CAST(least(floor(({fraction} + 1) * {half}), {BINS - 1}) AS BIGINT)"
         rising = f"CAST(least(floor((1 - {fraction}) * {half}), {BINS - 1}) AS BIGINT) + {RISING * BINS}"
-        never = f"{NEVER * BINS} + CASE WHEN {m} > {self._tie!r} THEN 1 ELSE 0 END"
+        never = f"{2 * BINS} + CASE WHEN {m} > {tie!r} THEN 1 ELSE 0 END"
         return (
             f"CASE WHEN abs({g}) <= {UNSURE_FROM!r} * {size} THEN {never}"
-            f" WHEN abs({g}) <= {UNSURE_TO!r} * {size} THEN {DELICATE * BINS}"
+            f" WHEN abs({g}) <= {UNSURE_TO!r} * {size} THEN {2 * BINS + 2}"
             f" WHEN {g} > 0 THEN {falling} ELSE {rising} END"
         )
 
     def words(self, frame: Frame) -> Words:
         """Return the words of some rows."""
-        words = np.zeros((len(frame["s0"]), self.width), dtype=np.int64)
-        words[:, :-1] = self.ground.schema.pack(frame, self.fields)
-        words[:, -1] = self.places(frame)
-        return words
+        words = self.places(frame)
+        words *= self.ground.n_codes
+        words += self.ground.codes_of(frame)
+        return words[:, None]
+
+    @cached_property
+    def _form(self) -> _kernels.Form:
+        return self.ground.linear.form(np.eye(1), UNSURE_FROM, UNSURE_TO)
+
+    @cached_property
+    def _scores(self) -> Columnar:
+        return Columnar(("s0", *self.ground.linear.names))
 
     def places(self, frame: Frame) -> NDArray[np.int64]:
         """Return what :meth:`place` computes."""
-        m, contrasts, sizes = self.ground.linear.of(frame)
-        g, size = contrasts[:, 0], sizes[:, 0]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            fraction = m / (self.unit * np.abs(g) + np.abs(m)) * np.where(g > 0.0, 1.0, -1.0)
-        fraction = np.nan_to_num(fraction)
-        bins = np.minimum(np.floor((fraction + 1.0) * (BINS // 2)), BINS - 1).astype(np.int64)
-        found = np.where(g > 0.0, bins, bins + RISING * BINS)
-        found[np.abs(g) <= UNSURE_TO * size] = DELICATE * BINS
-        never = np.abs(g) <= UNSURE_FROM * size
-        found[never] = NEVER * BINS + (m[never] > self._tie)
-        return found
+        scores, n = self._scores.of(frame)
+        places = np.empty(n, dtype=np.int64)
+        _kernels.place_breakpoints(scores, self._form, self.centre, self.unit, BINS, places)
+        return places
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,56 +162,47 @@ class InBins:
     runs: tuple[tuple[int, int], ...]
     loose: bool = True
 
-    def where(self, dialect: str) -> str:
-        """Return the SQL condition; if :meth:`keep` checks its rows again, with the bins beside each run."""
+    def where(self, dialect: str) -> str | None:
+        """Return the SQL condition; none for DuckDB, which takes longer than :meth:`keep`."""
+        if dialect == "duckdb":
+            return None
         place = self.tally.place(dialect)
-        tests = [f"{place} = {DELICATE * BINS}"]
-        more = int(dialect == "duckdb")
-        if more:
-            linear = self.tally.ground.linear
-            g, size = linear.contrast(0, dialect), linear.size(0, dialect)
-            tests = [f"abs({g}) BETWEEN {0.999 * UNSURE_FROM!r} * {size} AND {1.001 * UNSURE_TO!r} * {size}"]
-        for first, last in ((max(low - more, 0), min(high + more, BINS - 1)) for low, high in self.runs):
+        tests = [f"{place} = {2 * BINS + 2}"]
+        for first, last in self.runs:
             tests += [f"{place} BETWEEN {way * BINS + first} AND {way * BINS + last}" for way in (FALLING, RISING)]
         return " OR ".join(tests)
 
+    @cached_property
+    def _wanted(self) -> NDArray[np.bool_]:
+        wanted = np.zeros(2 * BINS + 3, dtype=bool)
+        wanted[-1] = True
+        for first, last in self.runs:
+            wanted[first : last + 1] = wanted[BINS + first : BINS + last + 1] = True
+        return wanted
+
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are wanted."""
-        place = self.tally.places(frame)
-        found: NDArray[np.bool_] = place == DELICATE * BINS
-        for first, last in self.runs:
-            for way in (FALLING, RISING):
-                found |= (place >= way * BINS + first) & (place <= way * BINS + last)
-        return found
+        return self._wanted[self.tally.places(frame)]
 
 
-class _Histogram:
+class Histogram:
     """The sums of gains and effects in each bin, and bounds for every bin."""
 
-    def __init__(self, ground: Ground, words: Words, weight: FloatArray) -> None:
+    def __init__(self, ground: Ground, counts: NDArray[Any]) -> None:
         self.ground = ground
-        units = ground.units[ground.kinds_of(words[:, :-1])]
-        sums = units * weight[:, None]
-        self.way, self.bin = words[:, -1] >> BIN_BITS, words[:, -1] & (BINS - 1)
-        c = sums.shape[1]
-        self.turning = np.zeros((2, BINS, c))
-        for way in (FALLING, RISING):
-            mine = self.way == way
-            for column in range(c):
-                self.turning[way, :, column] = np.bincount(self.bin[mine], sums[mine, column], BINS)
-        still = (self.way == NEVER) & (self.bin == 1)
-        self.constant = sums[still].sum(axis=0)
+        weight = counts.reshape(2 * BINS + 3, ground.n_codes).astype(np.float64)
+        units = ground.units[ground.kind_of_code]
+        bins = weight[: 2 * BINS].reshape(2, BINS, -1)
+        self.turning = bins @ units
+        self.constant = weight[2 * BINS + 1] @ units
         self.constant[0] += ground.problem.offset
-        inside = self.way < NEVER
-        self.high, self.low = (np.zeros((BINS, c)) for _ in range(2))
-        for column in range(c):
-            for target, part in ((self.high, np.maximum(sums, 0.0)), (self.low, np.minimum(sums, 0.0))):
-                target[:, column] = np.bincount(self.bin[inside], part[inside, column], BINS)
-        apart = self.way == DELICATE
-        self.loose = np.maximum(sums[apart], 0.0).sum(axis=0), np.minimum(sums[apart], 0.0).sum(axis=0)
-        self.weights = np.bincount(self.bin[inside], weight[inside], BINS)
-        self.delicate = float(weight[apart].sum())
-        self.filled = np.bincount(self.bin[inside], minlength=BINS) > 0
+        together = bins.sum(axis=0)
+        above, below = np.maximum(units, 0.0), np.minimum(units, 0.0)
+        self.high, self.low = together @ above, together @ below
+        self.loose = weight[-1] @ above, weight[-1] @ below
+        self.weights = together.sum(axis=1)
+        self.delicate = float(weight[-1].sum())
+        self.filled = (together > 0.0).any(axis=1)
 
     def weight_of(self, runs: tuple[tuple[int, int], ...]) -> float:
         """Return the weight of the rows of some runs of bins, and of the delicate ones."""
@@ -194,18 +218,23 @@ class _Histogram:
         edges: FloatArray = self.constant + after + before
         return edges
 
-    def best_edge(self) -> float:
-        """Return the best utility of an edge that meets the bounds for any decisions of delicate rows, or of z = 0."""
+    def sure_edges(self) -> FloatArray:
+        """Return the utility of each edge that meets the bounds for any decisions of delicate rows; else -inf."""
         problem, (high, low) = self.ground.problem, self.loose
         above, below = self.edges + high, self.edges + low
         fine = ((below[:, 1:] >= problem.lower[0] - FEASIBILITY_SLACK)
                 & (above[:, 1:] <= problem.upper[0] + FEASIBILITY_SLACK)).all(axis=1)  # fmt: skip
-        best = float(below[fine, 0].max(initial=-np.inf))
+        return np.where(fine, below[:, 0], -np.inf)
+
+    def best_edge(self) -> float:
+        """Return the best utility of an edge that meets the bounds for any decisions of delicate rows, or of z = 0."""
+        best = float(self.sure_edges().max())
         at_zero = self.ground.at_zero
         return max(best, float(at_zero[0])) if self.ground.meets(at_zero) else best
 
-    def open_bins(self, threshold: float) -> NDArray[np.bool_]:
-        """Return a mask of the bins that may contain a rule that meets the bounds and is as good as a threshold."""
+    @cached_property
+    def most(self) -> FloatArray:
+        """The most that a rule in each bin can reach; -inf where none can meet the bounds."""
         problem, edges = self.ground.problem, self.edges
         falling, rising = self.turning
         # What is sure in bin b: the bins beside it may be in it, so their rows are not.
@@ -216,7 +245,11 @@ class _Histogram:
         high, low = sure + high + self.loose[0], sure + low + self.loose[1]
         slack = FEASIBILITY_SLACK + 1e-10
         can = (high[:, 1:] >= problem.lower[0] - slack) & (low[:, 1:] <= problem.upper[0] + slack)
-        found: NDArray[np.bool_] = can.all(axis=1) & (high[:, 0] >= threshold - problem.resolution)
+        return np.where(can.all(axis=1), high[:, 0], -np.inf)
+
+    def open_bins(self, threshold: float) -> NDArray[np.bool_]:
+        """Return a mask of the bins that may contain a rule that meets the bounds and is as good as a threshold."""
+        found: NDArray[np.bool_] = (self.most >= threshold - self.ground.problem.resolution) & (self.most > -np.inf)
         # Rows that change at 0 do not change in the middle of a bin: z = 0 is a separate rule.
         found[[BINS // 2 - 1, BINS // 2]] = True
         return found
@@ -253,8 +286,7 @@ def _with_neighbours(part: FloatArray) -> FloatArray:
 def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
     """Return the best rule for all rows, with its proof."""
     tally = Breakpoints(ground, reader.weighted)
-    words, weight = reader.count(tally)
-    histogram = _Histogram(ground, words, weight)
+    histogram = Histogram(ground, reader.count_dense(tally))
     threshold = histogram.best_edge()
     for _ in range(MOST_TURNS):
         runs = histogram.runs(histogram.open_bins(threshold))
@@ -266,7 +298,7 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
         solved = ground.options.solver.solve(problem, random_state=ground.options.random_state)[0]
         if isinstance(solved, NoRule):
             if threshold == -np.inf and solved.proven:
-                raise _infeasible(histogram)
+                raise infeasible(histogram)
             threshold = -np.inf
         elif solved.utility >= threshold - problem.resolution:
             return ground.rule(problem, solved)
@@ -276,7 +308,7 @@ def learn_on_the_line(ground: Ground, reader: Reader) -> Rule:
     raise TooManyError
 
 
-def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tuple[tuple[int, int], ...]) -> Problem:
+def _reduced(histogram: Histogram, tally: Breakpoints, raw: RawRows, runs: tuple[tuple[int, int], ...]) -> Problem:
     """Return the problem in which the rows of bins that were not fetched change in the middle of their bin."""
     ground = histogram.ground
     margin, contrasts, table = ground.arrays(raw)
@@ -284,8 +316,7 @@ def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tupl
     for first, last in runs:
         settled[first : last + 1] = False
     place = np.flatnonzero(settled)
-    fraction = (place + 0.5) / (BINS // 2) - 1.0
-    middles = tally.unit * fraction / (1.0 - np.abs(fraction))
+    middles = tally.at(place + 0.5)
     constant = histogram.constant.copy()
     constant[0] -= ground.problem.offset
     margins = np.concatenate([margin, middles, -middles, [1.0]])
@@ -299,7 +330,7 @@ def _reduced(histogram: _Histogram, tally: Breakpoints, raw: RawRows, runs: tupl
     return ground.problem_of(margins, contrast[:, None], together, decide)
 
 
-def _infeasible(histogram: _Histogram) -> InfeasibleError:
+def infeasible(histogram: Histogram) -> InfeasibleError:
     """Return an exception that names a tolerance that can be met, if there is one."""
     ground = histogram.ground
     moving = ground.setting.system.moving

@@ -2,14 +2,16 @@
 
 A sample of the rows gives a rule. The rows that change near it are fetched, as many as memory allows; all others are
 constant there, and their sums are counted. Inside that cube every rule is therefore counted exactly on all rows, and
-:class:`evenhand.search.Smoothed` finds the best. If it ends at the wall of the cube, the cube is moved.
+:class:`evenhand.search.Smoothed` finds the best. If no rule there meets the bounds, the cube is moved.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from evenhand.engines.distances import EDGES, HALF, Grid, InSquare, LineCounts, Lines, moved, problem_inside
+from evenhand.engines import _kernels
+from evenhand.engines.distances import EDGES, HALF, Grid, InSquare, LineCounts, Lines, View, moved, problem_inside
+from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.inputs import FloatArray
@@ -19,37 +21,51 @@ from evenhand.search.problem import conclude
 from evenhand.search.sweep import Best
 
 MOST_CUBES = 4
-NEAR_THE_WALL = 0.9
 SHARE_OF_THE_ROOM = 0.9
+# More rows make a larger cube, and take longer; if no rule in it meets the bounds, the next one is larger.
+MOST_ROWS = 300_000
+ROWS_OF_THE_SAMPLE = 100_000
 
 
-def learn_nearby(ground: Ground, reader: Reader, centre: FloatArray, scale: FloatArray) -> Rule:
-    """Return the best rule found around a centre, in units of the scale; its numbers are those of all rows."""
-    kept: tuple[Problem, Best] | None = None
-    for _ in range(MOST_CUBES):
-        tally = Lines(ground, centre, scale, reader.weighted, Grid(1))
+def learn_nearby(ground: Ground, reader: Reader, view: View, sample: RawRows) -> Rule:
+    """Return the best rule found around the centre of a view; its numbers are those of all rows."""
+    view = _centred(ground, view, sample)
+    for turn in range(MOST_CUBES):
+        tally = Lines(ground, view, reader.weighted, Grid(1))
         counts = LineCounts(tally, reader.count_dense(tally))
-        bins = _bins(counts, SHARE_OF_THE_ROOM * reader.most)
+        bins = _bins(counts, min(SHARE_OF_THE_ROOM * reader.most, MOST_ROWS * 4**turn))
         raw = reader.sorted_rows(InSquare(tally, bins))
         if raw is None:
             break
         counts.check(float(raw.weight.sum()), bins)
         whole = problem_inside(ground, raw, counts.sure(bins))
-        local = moved(whole, centre / scale, np.diag(1.0 / scale))
-        radius = float(EDGES[HALF + bins - 1])
-        found = Smoothed().closest(_with_walls(local, radius), random_state=ground.options.random_state)
-        place = np.array(found.z)
+        z = _best_nearby(whole, view, bins, ground)
         best = Best.none(whole)
-        best.offer(whole, (centre + place) / scale, anywhere=True)
-        if np.isfinite(best.utility[0]) and (kept is None or best.utility[0] > kept[1].utility[0]):
-            kept = whole, best
-        if np.isfinite(best.utility[0]) and np.abs(place).max() < NEAR_THE_WALL * radius:
-            break
-        centre = centre + place
-    if kept is None:
-        raise TooManyError
-    whole, best = kept
-    return ground.rule(whole, conclude(whole, 0, best.z[0]))
+        best.offer(whole, z, anywhere=True)
+        if np.isfinite(best.utility[0]):
+            return ground.rule(whole, conclude(whole, 0, best.z[0]))
+        view = View(z, view.axes)
+    raise TooManyError
+
+
+def _best_nearby(whole: Problem, view: View, bins: int, ground: Ground) -> FloatArray:
+    """Return the best z found in the cube of some bins around a centre."""
+    walls = _with_walls(moved(whole, view.centre, view.axes), float(EDGES[HALF + bins - 1]))
+    return view.at(np.array(Smoothed().closest(walls, random_state=ground.options.random_state).z))
+
+
+def _centred(ground: Ground, view: View, sample: RawRows) -> View:
+    """Return a view around the best rule of a whole sample, given that of a part: few of its rows change nearby."""
+    frame = {**sample.frame, "w": ground.shares(sample)}
+    tally = Lines(ground, view, True, Grid(1))
+    counted = tally.empty()
+    _kernels.add_dense(tally.words(frame)[:, 0], frame["w"], counted)
+    counts = LineCounts(tally, counted)
+    bins = _bins(counts, ROWS_OF_THE_SAMPLE * ground.n_rows / len(sample))
+    kept = np.flatnonzero(InSquare(tally, bins).keep(frame))
+    near = {name: column[kept] for name, column in frame.items()}
+    raw = RawRows(sample.schema, near, sample.rows[kept], weighted=True)
+    return View(_best_nearby(problem_inside(ground, raw, counts.sure(bins)), view, bins, ground), view.axes)
 
 
 def _bins(counts: LineCounts, most: float) -> int:

@@ -4,7 +4,7 @@ A row is a line in the plane of z, which has two parameters: its direction, that
 distance from a centre. So after labels and groups are counted (:mod:`ground`) and a sample has given a centre,
 
 1. one pass counts the rows by direction and distance, finely where the distance is small;
-2. rings of z around the centre, from infinity inwards, and boxes inside the square that is left, are excluded while the
+2. parts of the plane far from the centre, and boxes around it, are excluded while the
    counts prove that no rule in them meets the bounds and is better than one that is known: in a box of z the rows of
    one direction turn at one threshold, up to a *fuzz* that is the width of the direction's bin times the box's distance
    from the centre;
@@ -18,174 +18,44 @@ rows that are open in a square are those whose distance is below the square's ra
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import linprog
 
-from evenhand.engines import _kernels
-from evenhand.engines.distances import EDGES, HALF, SCALES, Grid, LineCounts, Lines
+from evenhand.engines.distances import EDGES, HALF, Grid, LineCounts, Lines, View
+from evenhand.engines.exclusion import FAR, Exclusion, best_known, shrunk
+from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.reading import Reader, TooManyError
-from evenhand.engines.strip import Found, InStrip, pieces, solve_strip, tests_of
+from evenhand.engines.strip import Found, InStrip, pieces, solve_strip
+from evenhand.engines.zoom import first_view, multipliers_of, narrowed, places_around
 from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
-from evenhand.search import Certified, Problem
-from evenhand.search.problem import FEASIBILITY_SLACK, Status, conclude
+from evenhand.search import Certified
+from evenhand.search.problem import Status, conclude
 
-FAR, FARTHEST = 1.0, 1024.0
-RINGS_TO, RING = 2.0**-10, 0.8
-SMALLEST_PART = 1 / 1024
-MOST_BOXES = 20_000
-SMALLEST_RING = 1 / 128
-SMALLEST_INSIDE, BOXES_INSIDE = 1 / 64, 2000
-WIDE = 2.0
+# How small boxes become before rows are brought back, in two rounds, and how many are tried: fewer if rows are few.
+SIZES = 1 / 8, 1 / 64
+FEWEST_BOXES, MOST_BOXES, ROWS_A_BOX = 300, 3000, 20_000
 MOST_CENTRES, MOST_THRESHOLDS = 4, 3
 MOST_PIECES = 4
-SIZES_TO_TRY = (2.0**-4, 2.0**-6, 2.0**-7, 2.0**-8, 2.0**-9, 2.0**-10, 2.0**-11)
-DEVIATIONS_ALLOWED = 3.0
 
 
-class _Exclusion:
-    """Proofs that boxes of z contain nothing that meets the bounds and is better than a threshold."""
-
-    def __init__(self, histogram: LineCounts, multipliers: FloatArray, threshold: float) -> None:
-        self.histogram = histogram
-        tests, needed = tests_of(histogram.ground.problem, multipliers, threshold)
-        self.prices = np.ascontiguousarray(tests @ histogram.units.T)
-        loose = np.maximum(tests @ histogram.loose.T, 0.0).sum(axis=1)
-        self.needed = needed - tests @ histogram.constant - loose - FEASIBILITY_SLACK
-        self.most = np.empty(len(tests))
-        self.boxes = 0
-
-    def excluded(self, box: FloatArray) -> bool:
-        """Return whether a box (c1, c2, r1, r2, nearest, farthest) contains nothing of interest."""
-        self.boxes += 1
-        near = box[4] == box[5] == 1.0
-        # The margin is for rows that rounding put into the bin beside theirs.
-        far = float(np.abs(box[:2]).max() + box[2:4].max()) if near else 1.0
-        size = max(box[2], box[3])
-        grids = self.histogram.by_grid
-        grid, above = next((one for one in grids if one[0].fuzz * far * WIDE <= size), grids[-1])
-        fuzz = grid.fuzz * far + _kernels.MARGIN
-        _kernels.most_in_box(above, self.prices, EDGES, grid.units, box, fuzz, near, SCALES, self.most)
-        return bool((self.most < self.needed).any())
-
-    def radius(self) -> float:
-        """Return the radius of a square outside of which everything is excluded; infinite if there is none."""
-        if not all(self._ring_excluded(part) for part in _far_parts()):
-            return np.inf
-        radius = FAR
-        while radius > RINGS_TO and all(self._ring_excluded(part) for part in _ring_parts(radius * RING, radius)):
-            radius *= RING
-        return radius
-
-    def survivors(self, radius: float) -> FloatArray:
-        """Return boxes (c1, c2, r1, r2) that hold everything of interest in a square: most of it is settled."""
-        stack, left = [np.array([0.0, 0.0, radius, radius, 1.0, 1.0])], []
-        smallest, most = SMALLEST_INSIDE * radius, self.boxes + BOXES_INSIDE
-        while stack:
-            box = stack.pop()
-            if self.excluded(box):
-                continue
-            if max(box[2], box[3]) <= smallest or self.boxes > most:
-                left.append(box[:4])
-            else:
-                stack += _halves(box)
-        return np.array(left).reshape(-1, 4)
-
-    def _ring_excluded(self, box: FloatArray) -> bool:
-        """Return whether a part of a ring is excluded, if necessary by its parts."""
-        stack = [box]
-        while stack:
-            box = stack.pop()
-            if self.excluded(box):
-                continue
-            far = box[4] != box[5]
-            size = max(box[2], box[3])
-            if self.boxes > MOST_BOXES:
-                return False
-            if far:
-                if size <= SMALLEST_PART:
-                    return False
-                stack += _far_halves(box)
-                continue
-            if size <= SMALLEST_RING * np.abs(box[:2]).max():
-                return False
-            stack += _halves(box)
-        return True
-
-
-def _halves(box: FloatArray) -> list[FloatArray]:
-    """Return the halves of a box, across its longer side."""
-    k = 0 if box[2] >= box[3] else 1
-    halves = [box.copy(), box.copy()]
-    for half, side in zip(halves, (-0.5, 0.5), strict=True):
-        half[k] += side * box[2 + k]
-        half[2 + k] *= 0.5
-    return halves
-
-
-def _far_parts() -> list[FloatArray]:
-    """Return the boxes beyond the farthest ring: a side of the square, at any distance."""
-    parts = []
-    for axis, sign, half in itertools.product((0, 1), (-1.0, 1.0), (-0.5, 0.5)):
-        box = np.array([half, half, 0.5, 0.5, FAR, np.inf])
-        box[axis], box[2 + axis] = sign, 0.0
-        parts.append(box)
-    return parts
-
-
-def _far_halves(box: FloatArray) -> list[FloatArray]:
-    """Return the parts of a far box: nearer and farther while it is wide in distance, else two parts of its side."""
-    first, second = box.copy(), box.copy()
-    k = 2 if box[2] > 0.0 else 3
-    endless = not np.isfinite(box[5])
-    if box[4] < FARTHEST if endless else box[5] / box[4] > 1.0 + 2.0 * box[k]:
-        middle = 2.0 * box[4] if endless else np.sqrt(box[4] * box[5])
-        first[5] = second[4] = middle
-    else:
-        first[k - 2] -= 0.5 * box[k]
-        second[k - 2] += 0.5 * box[k]
-        first[k] *= 0.5
-        second[k] *= 0.5
-    return [first, second]
-
-
-def _ring_parts(inner: float, outer: float) -> Iterator[FloatArray]:
-    """Yield boxes that cover the ring between two squares."""
-    middle, thick = 0.5 * (inner + outer), 0.5 * (outer - inner)
-    for axis, sign in itertools.product((0, 1), (-1.0, 1.0)):
-        reach = outer if axis == 0 else inner
-        parts = max(1, int(np.ceil(reach / (2.0 * thick))))
-        for part in range(parts):
-            box = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 1.0])
-            box[axis], box[2 + axis] = sign * middle, thick
-            box[1 - axis], box[3 - axis] = (2.0 * part + 1.0) * reach / parts - reach, reach / parts
-            yield box
-
-
-def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale: FloatArray) -> Rule:
-    """Return the best rule for all rows, with its proof; the centre is a rule near it, in units of the scale."""
-    grid = Grid.of(ground.n_rows)
+def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
+    """Return the best rule for all rows, with its proof."""
+    view, aspect = first_view(ground, sample)
     for _ in range(MOST_CENTRES):
-        tally = Lines(ground, centre, scale, reader.weighted, grid)
+        tally = Lines(ground, view, reader.weighted, Grid.of(ground.n_rows, aspect))
         histogram = LineCounts(tally, reader.count_dense(tally))
-        places = _places_to_try(20, 48)
+        places = places_around(4.0)
         sums = np.array([histogram.sums_at(place)[0] for place in places])
-        multipliers = _multipliers(ground.problem, sums)
-        threshold, best = _best_known(histogram, places)
+        multipliers = multipliers_of(ground.problem, sums)
+        threshold, _ = best_known(histogram, places)
         if not np.isfinite(threshold):
             # No rule is known: search again around the one closest to the bounds.
             excess = [ground.problem.excess(one[1:]) for one in sums]
-            centre = centre + places[int(np.argmin(excess))]
+            view = View(view.at(places[int(np.argmin(excess))]), view.axes)
             continue
-        for size in SIZES_TO_TRY:
-            better, where = _best_known(histogram, best + size * _places_to_try(10, 24))
-            if better > threshold:
-                threshold, best = better, where
         for _ in range(MOST_THRESHOLDS):
             found = _solve(tally, histogram, reader, multipliers, threshold)
             if not isinstance(found, float):
@@ -193,9 +63,7 @@ def learn_in_the_plane(ground: Ground, reader: Reader, centre: FloatArray, scale
             threshold = found
         if isinstance(found, Rule):
             return found
-        if not best.any():
-            break
-        centre = centre + best
+        view = narrowed(histogram, view, ground.n_rows)
     raise TooManyError
 
 
@@ -206,17 +74,21 @@ def _solve(
     ground = tally.ground
     solver = ground.options.solver
     assert isinstance(solver, Certified)
-    exclusion = _Exclusion(histogram, multipliers, threshold + solver.gap)
-    radius = exclusion.radius()
-    if not radius <= FAR:
+    exclusion = Exclusion(histogram, multipliers, threshold + solver.gap)
+    if not exclusion.bounded():
         return None
-    boxes = exclusion.survivors(radius)
+    whole = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]])
+    boxes, threshold, place, tried = shrunk(
+        histogram, whole, (multipliers, threshold, solver.gap), _rounds(ground.n_rows)
+    )
+    radius = float((np.abs(boxes[:, :2]) + boxes[:, 2:4]).max(initial=0.0))
     if not len(boxes) and ground.meets(ground.at_zero) and ground.at_zero[0] >= threshold:
         bound = float(ground.at_zero[0]) + solver.gap
-        return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=exclusion.boxes)
-    # One bin more than the square: what rounding puts beyond an edge is then still brought back.
-    bins = int(np.searchsorted(EDGES, radius)) - HALF + 1
-    strips = pieces(boxes, histogram, reader.most) if len(boxes) else []
+        return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=tried + exclusion.boxes)
+    # Lines that cut the square have twice its radius as distance, in units of the larger contrast, and one bin more for
+    # what rounding puts beyond an edge.
+    bins = min(int(np.searchsorted(EDGES, 2.0 * radius)) - HALF + 1, HALF - 1)
+    strips = pieces(boxes[:, :4], histogram, reader.most) if len(boxes) else []
     if not 0 < len(strips) <= MOST_PIECES:
         return None
     found: Found | None = None
@@ -226,7 +98,7 @@ def _solve(
         if raw is None:
             return None
         histogram.check(choice.weight, bins)
-        found = solve_strip(choice, histogram, raw).better(found)
+        found = solve_strip(choice, histogram, raw, multipliers, tally.view.at(place)).better(found)
     assert found is not None
     at_zero = ground.at_zero
     resolution = ground.problem.resolution
@@ -240,53 +112,7 @@ def _solve(
     return ground.rule(found.problem, replace(solution, stopped=found.stopped))
 
 
-def _places_to_try(circles: int, angles_a_circle: int) -> FloatArray:
-    """Return rules around the centre: on circles that grow up to 1, and the centre itself."""
-    angles = np.arange(angles_a_circle) * (2.0 * np.pi / angles_a_circle)
-    sizes = 2.0 ** (0.5 * np.arange(1.0 - circles, 1.0))
-    around = np.column_stack([np.cos(angles), np.sin(angles)])
-    return np.vstack([np.zeros((1, 2)), *(size * around for size in sizes)])
-
-
-def _multipliers(problem: Problem, sums: FloatArray) -> FloatArray:
-    """Return the prices of the constraints at which no mixture of some rules is better than those allowed."""
-    lower, upper = problem.lower[0], problem.upper[0]
-    values = sums[:, 1:].T
-    above, below = upper < np.inf, lower > -np.inf
-    found = linprog(
-        -sums[:, 0],
-        A_ub=np.vstack([values[above], -values[below]]),
-        b_ub=np.concatenate([upper[above], -lower[below]]),
-        A_eq=np.ones((1, len(sums))),
-        b_eq=[1.0],
-        method="highs",
-    )
-    if found.status != 0:
-        return np.zeros(len(lower))
-    prices = np.zeros(len(lower))
-    marginals = -np.asarray(found.ineqlin.marginals)
-    prices[above] += marginals[: int(above.sum())]
-    prices[below] -= marginals[int(above.sum()) :]
-    return prices
-
-
-def _best_known(histogram: LineCounts, places: FloatArray) -> tuple[float, FloatArray]:
-    """Return the utility that some rule very likely has that meets the bounds, and where it is.
-
-    Rows whose decision is not known decide independently of each other, so their sum is far smaller than their number.
-    A utility that turns out not to be there is noticed when the rows are.
-    """
-    problem = histogram.ground.problem
-    best, where = -np.inf, places[0]
-    if histogram.ground.meets(histogram.ground.at_zero):
-        best = float(histogram.ground.at_zero[0])
-    largest = np.abs(histogram.units).max(axis=0)
-    for place in places:
-        sums, unsure = histogram.sums_at(place)
-        if sums[0] <= best:
-            continue
-        off = np.minimum(unsure, DEVIATIONS_ALLOWED * np.sqrt(unsure * largest))
-        miss = max(problem.excess(sums[1:] - off[1:]), problem.excess(sums[1:] + off[1:]))
-        if miss == 0.0 and sums[0] - off[0] > best:
-            best, where = float(sums[0] - off[0]), place
-    return best, where
+def _rounds(n_rows: int) -> list[tuple[float, int]]:
+    """Return how small boxes become, and how many are tried: not more than what they save in rows is worth."""
+    most = int(np.clip(n_rows / ROWS_A_BOX, FEWEST_BOXES, MOST_BOXES))
+    return [(size, most) for size in SIZES]

@@ -51,7 +51,10 @@ class TooManyError(Exception):
 
 
 class Reader:
-    """A table, the used columns, and a limit for its rows in memory. It counts passes and rows."""
+    """A table, the used columns, and a limit for its rows in memory. It counts passes and rows.
+
+    ``sample`` are rows that the first pass has drawn, if it could.
+    """
 
     def __init__(self, source: Readable, columns: Columns, most: int) -> None:
         self.source, self.columns, self.most = source, columns, most
@@ -77,7 +80,7 @@ class Reader:
         return counter.counts
 
     def drawn(self, share: float, names: tuple[str, ...]) -> RawRows | None:
-        """Return a sample of about a share of the rows; it is read once."""
+        """Return a sample of the rows: that of the first pass, or about a share of them in one more, read once."""
         if self.sample is None:
             self.sample = self.sorted_rows(Sample(share, names))
         return self.sample

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
@@ -13,11 +13,13 @@ from evenhand.arguments import Seed, check_flag, check_label, check_text, check_
 from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import MAX_CELLS, Counter, DenseCounter, check_level
 from evenhand.engines.exact import Promise, can_be_exact, check_larger, learn_in_memory, learn_out_of_core
-from evenhand.engines.gathering import Choice, Everything, RawRows
+from evenhand.engines.gathering import Choice, Everything, RawRows, check_weight
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, rows_of, warn_if_coarse
+from evenhand.engines.near import NearAggregate, Site, check_near, columns_near, tally_of
+from evenhand.engines.opening import ROWS_OF_A_SAMPLE, Opening, open_frames
 from evenhand.engines.quotient import as_balanced, with_balanced_costs
-from evenhand.engines.reading import MOST_COUNTED, Reader, count
+from evenhand.engines.reading import MOST_COUNTED, Counted, Reader, count
 from evenhand.engines.recount import Decisions, Recount, places
 from evenhand.engines.remembered import recall
 from evenhand.engines.schema import (
@@ -119,6 +121,10 @@ class Source(Protocol):
 
         ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
+        ...
+
+    def frames(self, columns: Columns) -> Iterator[Frame] | None:
+        """Yield all rows under their inner names; None where an engine counts them elsewhere."""
         ...
 
     def inside(self, column: str, value: Hashable) -> Source:
@@ -227,9 +233,28 @@ def aggregate_source(source: Source, columns: Columns, *, level: int = FINEST, m
     return _counted(source, columns, Cells(columns.schema, columns.weight is not None), level, max_cells)
 
 
+def aggregate_near(source: Source, columns: Columns, rule: Rule) -> NearAggregate:
+    """Return the counts of a table around a rule, in two passes, after checking what was counted."""
+    check_near(rule)
+    columns, weighted = columns_near(columns, rule), columns.weight is not None
+    atoms = Atoms(columns.schema, weighted, costs=rule.costs)
+    reader = Reader(source, columns, FEWEST_ROWS_IN_MEMORY)
+    counted = _opened(reader, source, atoms)
+    site = Site(columns.schema, rule)
+    dense = reader.count_dense(tally_of(site, weighted))
+    places, codes = np.divmod(np.flatnonzero(dense), site.n_codes)
+    check_weight(float(dense.sum()), float(counted.weight.sum()))
+    return NearAggregate(rule, counted, weighted, places, codes, dense[dense > 0.0])
+
+
 def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cells: int) -> Aggregate:
     """Return what a tally of cells counts, after checking it."""
-    words, sums, rows, reached = count(source, columns, cells, level, max_cells)
+    return _checked(source, columns, cells, count(source, columns, cells, level, max_cells))
+
+
+def _checked(source: Source, columns: Columns, cells: Cells, counted: Counted) -> Aggregate:
+    """Return counted cells, after checking them."""
+    words, sums, rows, reached = counted
     _check_words(source, columns, cells, words, rows)
     weight = sums[:, 0] if columns.weight is not None else rows.astype(np.float64)
     if rows.size and not weight.sum() > 0.0:
@@ -307,10 +332,8 @@ def _learn_larger(source: Source, columns: Columns, options: Options, tolerance:
         return _learn_in_strata(source, columns, options, tolerance, most, size)
     if source.again and can_be_exact(options):
         atoms = Atoms(columns.schema, columns.weight is not None, costs=options.costs)
-        counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
         reader = Reader(source, columns, max(most, FEWEST_ROWS_IN_MEMORY))
-        reader.passes += 1
-        found = learn_out_of_core(counted, reader, options, tolerance)
+        found = learn_out_of_core(_opened(reader, source, atoms), reader, options, tolerance)
         if found is not None:
             return found
     check_plain(options)
@@ -335,6 +358,18 @@ def _learn_in_strata(
     atoms = Atoms(columns.schema, columns.weight is not None, costs=options.costs)
     counted = _counted(source, columns, atoms, FINEST, MOST_COUNTED)
     return learn_in_strata(counted, options, tolerance, learn).noting(columns=columns.remember())
+
+
+def _opened(reader: Reader, source: Source, atoms: Atoms) -> Aggregate:
+    """Return the atoms of a table, after checking them; the reader gets a sample if the rows are streamed here."""
+    columns = reader.columns
+    reader.passes += 1
+    opening = Opening(columns, atoms, min(ROWS_OF_A_SAMPLE, reader.most // 2))
+    frames = source.frames(columns) if opening.possible else None
+    if frames is None:
+        return _counted(source, columns, atoms, FINEST, MOST_COUNTED)
+    counted, reader.sample = open_frames(frames, opening)
+    return _checked(source, columns, atoms, counted)
 
 
 def _check_options(given: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from evenhand.engines.aggregate import Aggregate
 from evenhand.engines.counter import COARSEST, Counter, DenseCounter
 from evenhand.engines.gathering import Choice, Gatherer, RawRows, chosen
 from evenhand.engines.ground import Atoms
+from evenhand.engines.near import NearAggregate
 from evenhand.engines.schema import Cells, Columns, Tally, Words
 from evenhand.engines.source import Learning, Names, Size
 from evenhand.engines.spark_frame import (
@@ -81,11 +82,25 @@ def learn_rule(
     return shared.learn_source(table, columns, criterion=criterion, tolerance=tolerance, **options)
 
 
-def aggregate(data: Any, *, level: int = 12, max_cells: int = 200_000, **names: Unpack[Names]) -> Aggregate:
-    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters."""
+def aggregate(
+    data: Any,
+    *,
+    near: Rule | None = None,
+    level: int = 12,
+    max_cells: int = 200_000,
+    **names: Unpack[Names],
+) -> Aggregate | NearAggregate:
+    """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters.
+
+    With ``near``, a rule with one contrast that was learnt from the counts of all sites, rows are counted a second
+    time, finely around that rule: :class:`~evenhand.engines.NearAggregate`.
+    """
     table = Table(data)
+    columns = shared.find_columns(table, **names)
+    if near is not None:
+        return shared.aggregate_near(table, columns, near)
     size: Size = {"level": level, "max_cells": max_cells}
-    return shared.aggregate_source(table, shared.find_columns(table, **names), **size)
+    return shared.aggregate_source(table, columns, **size)
 
 
 def __getattr__(name: str) -> Any:
@@ -142,6 +157,9 @@ class Table:
                 _count_cells(words, inner.limit(PEEK_ROWS).selectExpr(*texts), tally, counter)
             else:
                 _add(counter, _grouped(words, tally, len(sums), counter.level).toArrow())
+
+    def frames(self, columns: Columns) -> None:
+        """Return None: rows are counted on the cluster."""
 
     def size(self, columns: Columns, most: int) -> int:
         """Return the number of rows, or one more than ``most``."""

@@ -13,14 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
-from evenhand.engines.distances import SCALES, InSquare, LineCounts, Lines, moved, problem_inside
+from evenhand.engines.distances import HALF, Grid, InSquare, LineCounts, Lines, View, moved, problem_inside
+from evenhand.engines.exclusion import shrunk
 from evenhand.engines.gathering import RawRows
+from evenhand.engines.ground import Ground
 from evenhand.engines.schema import Frame
 from evenhand.inputs import FloatArray
 from evenhand.search import Certified, Problem
 from evenhand.search.certified import search_box
 from evenhand.search.problem import Stopped
 from evenhand.search.sweep import Best, centred
+
+# Where so many rows are open, they are counted around the best rule known before they are searched one by one.
+FEW_ROWS, PARTS, SMALL = 300_000, 8, 1e-6
+DIRECTIONS, LARGEST_ASPECT, ROWS_FOR_SIZES = 256, 256.0, 50_000
+ROUNDS = ((1 / 16, 1000), (1 / 128, 3000))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +75,20 @@ class InStrip:
     def __post_init__(self) -> None:
         self._square = InSquare(self.tally, self.bins)
 
-    def where(self, dialect: str) -> str:
+    def where(self, dialect: str) -> str | None:
         """Return the SQL condition, which is that of the square."""
         return self._square.where(dialect)
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are wanted, and add the others of the square up."""
         tally, ground = self.tally, self.tally.ground
-        scores, n = tally.scores(frame)
+        scores, n = tally.scores.of(frame)
         weight = np.ascontiguousarray(frame.get("w" if tally.weighted else "n", np.empty(0)), dtype=np.float64)
-        point = tally.centre + self.strip.centre
+        origin = tally.view.origin
         kept = np.zeros(n, dtype=bool)
         self.weight += _kernels.cut_strip(
-            (scores, ground.codes_of(frame), weight), tally.form, (tally.centre, point, self.strip.axes),
-            self.bins, SCALES, self.sure, kept,
+            (scores, ground.codes_of(frame), weight), tally.form, (origin, origin + self.strip.centre, self.strip.axes),
+            self.bins, HALF, self.sure, kept,
         )  # fmt: skip
         return kept
 
@@ -106,42 +113,111 @@ class Found:
         return replace(best, bound=bound, nodes=nodes, stopped=self.stopped or other.stopped)
 
 
-def tests_of(problem: Problem, multipliers: FloatArray, threshold: float) -> tuple[FloatArray, FloatArray]:
-    """Return prices of utility and values, of shape (tests, 1 + C), and what a rule of interest makes of each at least.
-
-    The first two, the utility itself and the Lagrangian at some multipliers, are about rules that are as good as a
-    threshold: far inside the bounds the first tells more, along them the second. The others are the bounds.
-    """
-    lower, upper = problem.lower[0], problem.upper[0]
-    limit = np.where(multipliers > 0.0, upper, np.where(multipliers < 0.0, lower, 0.0))
-    tests = [np.eye(1 + len(lower))[0], np.concatenate([[1.0], -multipliers])]
-    needed = [threshold, threshold - float(multipliers @ limit)]
-    for c in range(len(lower)):
-        unit = np.eye(1 + len(lower))[1 + c]
-        if lower[c] > -np.inf:
-            tests.append(unit)
-            needed.append(float(lower[c]))
-        if upper[c] < np.inf:
-            tests.append(-unit)
-            needed.append(-float(upper[c]))
-    return np.array(tests), np.array(needed)
-
-
-def solve_strip(choice: InStrip, counts: LineCounts, raw: RawRows) -> Found:
-    """Return the best rule of a strip, given the rows that are open in it."""
-    tally, ground = choice.tally, choice.tally.ground
+def solve_strip(choice: InStrip, counts: LineCounts, raw: RawRows, multipliers: FloatArray, place: FloatArray) -> Found:
+    """Return the best rule of a strip, given the rows that are open in it, prices and the z of a good rule."""
+    ground, view = choice.tally.ground, _inside(choice)
     solver = ground.options.solver
     assert isinstance(solver, Certified)
-    sure = counts.sure(choice.bins) + choice.sure @ counts.units
-    whole = problem_inside(ground, raw, sure)
-    origin = (tally.centre + choice.strip.centre) / tally.scale
-    axes = (choice.strip.axes.T / tally.scale).T
-    local = moved(whole, origin, axes)
-    claimed, bound, nodes, stopped = search_box(local, solver, np.ones(2), ground.options.random_state)
-    best = _settled(whole, claimed, origin, axes)
+    part = _Part(ground, view, raw, counts.sure(choice.bins) + choice.sure @ counts.units)
+    parts, sums = [part], part.counted(place)
+    if len(raw) > FEW_ROWS and ground.meets(sums):
+        parts, place = _smaller_parts(part, place, sums, multipliers)
+    found: Found | None = None
+    for part in parts:
+        found = _solve_part(part, solver, place if found is None else found.z, found).better(found)
+    assert found is not None
+    return found
+
+
+def _solve_part(part: _Part, solver: Certified, place: FloatArray, known: Found | None) -> Found:
+    """Return the best rule of a part that is better than what is known, or the one at a place."""
+    whole = problem_inside(part.ground, part.raw, part.sure)
+    best = Best.none(whole)
+    if known is None:
+        best.offer(whole, place)
+    if not len(part.raw):
+        best.offer(whole, part.view.centre)
+        return Found(float(best.utility[0]), best.z[0], float(best.utility[0]) + solver.gap, whole, 0, None)
+    local = moved(whole, part.view.centre, part.view.axes)
+    to_beat = float(best.utility[0]) if known is None else known.utility
+    seed = part.ground.options.random_state
+    claimed, bound, nodes, stopped = search_box(local, solver, np.ones(2), seed, to_beat)
+    best.join(_settled(whole, claimed, part.view.centre, part.view.axes))
     utility = float(best.utility[0])
     # What was excluded before is not better than the best by more than the gap asked for.
-    return Found(utility, best.z[0], max(bound, utility + solver.gap), whole, nodes, stopped)
+    return Found(utility, best.z[0], max(bound, max(utility, to_beat) + solver.gap), whole, nodes, stopped)
+
+
+def _inside(choice: InStrip) -> View:
+    """Return the coordinates in which a strip is a square of size 1."""
+    view, strip = choice.tally.view, choice.strip
+    return View(view.at(strip.centre), view.axes @ strip.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The square of a view, the rows that are open in it, and what all others add up to."""
+
+    ground: Ground
+    view: View
+    raw: RawRows
+    sure: FloatArray
+
+    def counted(self, z: FloatArray) -> FloatArray:
+        """Return the utility and the values of a rule in the square."""
+        ground, on = self.ground, self.ground.decide(self.raw, z)
+        weight = np.bincount(ground.codes_of(self.raw.frame)[on], self.raw.weight[on], ground.n_codes)
+        sums: FloatArray = self.sure + weight @ ground.units[ground.kind_of_code]
+        return sums
+
+
+def _smaller_parts(
+    part: _Part, z: FloatArray, known: FloatArray, multipliers: FloatArray
+) -> tuple[list[_Part], FloatArray]:
+    """Return parts of a part with everything better than a rule z, and the best rule found on the way.
+
+    The rows are counted again around z: as they are few, in finer bins. The first part holds that rule.
+    """
+    ground, raw = part.ground, part.raw
+    solver = ground.options.solver
+    assert isinstance(solver, Certified)
+    near, aspect = _by_size(ground, raw, View(z, part.view.axes))
+    frame = {**raw.frame, "w" if raw.weighted else "n": raw.weight}
+    tally = Lines(ground, near, raw.weighted, Grid(DIRECTIONS, aspect))
+    counted = tally.empty()
+    _kernels.add_dense(tally.words(frame)[:, 0], np.ascontiguousarray(raw.weight), counted)
+    counts = LineCounts(tally, counted)
+    counts.constant = part.sure
+    boxes = np.array([[*np.linalg.solve(near.axes, part.view.centre - z), 1.0, 1.0, 1.0, 1.0]])
+    for one in ROUNDS:
+        boxes, _, place, _ = shrunk(counts, boxes, (multipliers, float(known[0]), solver.gap), (one,))
+        # Counts only make a rule likely: here it is counted on its rows.
+        sums = part.counted(near.at(place))
+        if ground.meets(sums) and sums[0] > known[0]:
+            z, known = near.at(place), sums
+    middle = np.linalg.solve(near.axes, z - near.centre)
+    own = np.array([[*middle, SMALL, SMALL]])
+    strips = [Strip.around(own)]
+    if len(boxes):
+        order = np.argsort(boxes[:, :2] @ Strip.around(boxes[:, :4]).axes[:, 0], kind="stable")
+        strips += [Strip.around(boxes[some, :4]) for some in np.array_split(order, min(PARTS, len(boxes)))]
+    found = []
+    for strip in strips:
+        choice = InStrip(tally, HALF, strip, np.zeros(ground.n_codes))
+        kept = np.flatnonzero(choice.keep(frame))
+        found.append(_Part(ground, _inside(choice), raw.take(kept), part.sure + choice.sure @ counts.units))
+    return found, z
+
+
+def _by_size(ground: Ground, raw: RawRows, view: View) -> tuple[View, float]:
+    """Return a view with the axis first along which contrasts are larger, and how much larger."""
+    linear = ground.linear.along(view.axes)
+    some = slice(0, None, 1 + len(raw) // ROWS_FOR_SIZES)
+    columns = np.column_stack([raw.frame[name][some] for name in linear.names])
+    sizes = np.maximum(np.median(np.abs(columns @ linear.weights.T + linear.constant), axis=0), 1e-300)
+    order = np.argsort(-sizes)
+    aspect = float(min(sizes[order[0]] / sizes[order[1]], LARGEST_ASPECT))
+    return View(view.centre, np.ascontiguousarray(view.axes[:, order])), aspect
 
 
 def _settled(whole: Problem, claimed: Best, origin: FloatArray, axes: FloatArray) -> Best:

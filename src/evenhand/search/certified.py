@@ -212,22 +212,23 @@ def _solve_by_boxes(
 
 
 def search_box(
-    problem: Problem, options: Certified, radius: FloatArray, random_state: Any = None
+    problem: Problem, options: Certified, radius: FloatArray, random_state: Any = None, to_beat: float = -np.inf
 ) -> tuple[Best, float, int, Stopped | None]:
     """Return the best rule with ``|z_k| <= radius_k``, a bound on all such rules, the boxes, and the limit reached.
 
-    Only the first step of the bounds is solved, and only for K > 1.
+    Only the first step of the bounds is solved, and only for K > 1. A rule is only returned if it is better than
+    ``to_beat``; the bound is at least that.
     """
     budget = Budget.of(options, problem.dimension)
     _prepare(problem.dimension)
-    run = _Run(problem, options, budget, np.full(1, -np.inf), random_state)
+    run = _Run(problem, options, budget, np.full(1, to_beat), random_state)
     run.region = (
         np.concatenate([[1.0], np.zeros(problem.dimension)]),
         np.append(0.0, radius * run.arrangement.ladder.scale),
     )
     run.search()
     best = Best.none(problem)
-    if np.isfinite(run.known.utility[0]):
+    if run.known.utility[0] > to_beat:
         best.utility[0], best.z[0] = run.known.utility[0], run.arrangement.rule_at(run.known.point[0])
     return best, float(run.upper_bound[0]), run.nodes, budget.stopped
 

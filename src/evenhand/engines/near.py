@@ -1,0 +1,279 @@
+"""A second round of counts: rows by their breakpoints, finely around a rule that the first round gave.
+
+Cells of scores say little about the rows that a rule's boundary cuts: a bound from them is about half of these rows'
+weight. Breakpoints say where each row turns (:mod:`line`), and their counts add like cells. At every edge of a bin the
+numbers of the rule are exact, and between two edges only the rows of one bin change. So the best edge is a rule with
+exact numbers, and how much better any other rule can be is bounded by the rows of single bins.
+
+All sites have to use the same priors, because contrasts depend on them: those of the first round's rule, which are the
+shares of all sites' rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenhand.engines.cells import CountedCells
+from evenhand.engines.ground import Ground, LinearScores
+from evenhand.engines.learning import check_plain, rows_of
+from evenhand.engines.line import BINS, Breakpoints, Histogram, infeasible
+from evenhand.engines.schema import Columns, Frame, Schema
+from evenhand.errors import InputError
+from evenhand.inputs import FloatArray
+from evenhand.rules import scores
+from evenhand.rules.rule import Rule, check_rule
+from evenhand.rules.setting import Options
+from evenhand.rules.strata import check_unstratified
+from evenhand.search.problem import conclude
+
+# Half of the bins are within so many steps of the first round's cells.
+STEPS = 4.0
+USUAL_STEP = 2.0**-7
+PRIORS_SLACK = 1e-9
+INSIDE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """The contrast of a rule, and numbers for labels and groups that are the same at every site."""
+
+    schema: Schema
+    rule: Rule
+
+    @property
+    def _fields(self) -> dict[str, int]:
+        return {"label": 4, **{f"a{k}": len(groups) + 2 for k, (_, groups) in enumerate(self.schema.observed)}}
+
+    @property
+    def n_codes(self) -> int:
+        """How many combinations of label and groups there may be."""
+        return math.prod(self._fields.values())
+
+    def code_text(self) -> str:
+        """Return the number of a row's combination of label and groups as SQL."""
+        text = "0"
+        for name, size in self._fields.items():
+            text = f"({text} * {size} + CAST({name} AS BIGINT))"
+        return text
+
+    def codes_of(self, frame: Frame) -> NDArray[np.int64]:
+        """Return what :meth:`code_text` computes."""
+        found = np.zeros(len(frame["s0"]), dtype=np.int64)
+        for name, size in self._fields.items():
+            found = found * size + frame[name].astype(np.int64)
+        return found
+
+    def fields_of(self, codes: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Return the label and the groups of some numbers."""
+        found = {}
+        for name, size in reversed(self._fields.items()):
+            codes, found[name] = np.divmod(codes, size)
+        return found
+
+    def empty(self, places: int, weighted: bool) -> NDArray[Any]:
+        """Return space for the weight of each code at each of some places."""
+        return np.zeros(places * self.n_codes)
+
+    @property
+    def linear(self) -> LinearScores:
+        """The contrast as a linear expression of the scores."""
+        rule, names = self.rule, dict(zip((e.attribute for e in self.schema.scored), self.schema.names, strict=True))
+        joint = {entry.attribute: entry.joint for entry in self.schema.scored}
+        used = tuple(name for attribute in rule.attributes for name in names[attribute])
+        weights, sizes, constant = np.zeros((1, len(used))), np.zeros((1, len(used))), np.zeros((2, 1))
+        for event, prior, coefficient in zip(rule.events, rule.priors, rule.terms[0].coefficients, strict=True):
+            if event.attribute is None:
+                constant += np.array([[coefficient], [abs(coefficient)]]) / prior
+                continue
+            for column in scores.event_columns(event, rule.groups, joint=joint[event.attribute]):
+                place = used.index(names[event.attribute][column])
+                weights[0, place] += coefficient / prior
+                sizes[0, place] += abs(coefficient) / prior
+        return LinearScores(used, weights, constant[0], sizes, constant[1], rule.costs)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NearAggregate:
+    """The weight of the rows by their breakpoints around a rule, by label and groups; these counts add.
+
+    One is made by ``aggregate(..., near=rule)`` of an engine, or read by :meth:`load`.
+
+    Parameters
+    ----------
+    rule : Rule
+        The rule that the counts are around.
+    atoms : CountedCells
+        How many rows have each label, group and decision of the model itself.
+    weighted : bool
+        Whether rows have weights.
+    places, codes : arrays of int
+        The bins, and the numbers of the labels and groups, that have rows.
+    weight : array of float
+        The weight of these rows.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> from evenhand.engines import arrow
+    >>> rng = np.random.default_rng(0)
+    >>> p, f = rng.random((2, 4000))
+    >>> scores = pa.table({"p": p, "f": f, "y": rng.random(4000) < p, "sex": np.where(rng.random(4000) < f, "F", "M")})
+    >>> columns = {"y": "y", "sensitive_features": "sex", "p_y": "p", "p_group": {"F": "f", "M": None}}
+    >>> sites = scores[:1000], scores[1000:]
+    >>> first = sum(arrow.aggregate(site, level=5, **columns) for site in sites)
+    >>> rule = first.learn_rule("demographic_parity", tolerance=0.02)
+    >>> second = sum(arrow.aggregate(site, near=rule, **columns) for site in sites)
+    >>> better = second.learn_rule()
+    >>> better.solution_.gap < 0.001 < rule.learned_from["quantisation"]["utility_error"]
+    True
+    """
+
+    rule: Rule
+    atoms: CountedCells
+    weighted: bool
+    places: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    weight: FloatArray
+
+    def __add__(self, other: object) -> NearAggregate:
+        if not isinstance(other, NearAggregate):
+            return NotImplemented
+        if (self.rule, self.atoms.schema) != (other.rule, other.atoms.schema) or self.weighted != other.weighted:
+            raise InputError(
+                "These aggregates cannot be added: they are around different rules, or of different columns."
+            )
+        n_codes = Site(self.atoms.schema, self.rule).n_codes
+        keys = np.concatenate([part.places * n_codes + part.codes for part in (self, other)])
+        found, inverse = np.unique(keys, return_inverse=True)
+        weight = np.bincount(inverse.reshape(-1), np.concatenate([self.weight, other.weight]), len(found)).astype(float)
+        places, codes = np.divmod(found, n_codes)
+        return NearAggregate(self.rule, self.atoms + other.atoms, self.weighted, places, codes, weight)
+
+    def __radd__(self, other: object) -> NearAggregate:
+        # sum(aggregates) begins with 0.
+        return self if other == 0 else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NearAggregate):
+            return NotImplemented
+        mine, others = ((p.places, p.codes, p.weight) for p in (self, other))
+        return (self.rule, self.atoms, self.weighted) == (other.rule, other.atoms, other.weighted) and all(
+            np.array_equal(a, b) for a, b in zip(mine, others, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.atoms, self.places.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"NearAggregate({self.n_rows:,} rows in {len(self.weight):,} bins around z = {self.rule.z[0]:.6g})"
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows that were counted."""
+        return self.atoms.n_rows
+
+    def learn_rule(self) -> Rule:
+        """Learn the best rule at an edge of a bin, for the criterion and the tolerance of the rule that is near.
+
+        ``rule.solution_`` has the utility and the constraints' values of the rows themselves, and its ``gap`` is a
+        proven bound on how much better any rule of the rows can be: the status is "gap", or "optimal" if it is 0.
+        """
+        rule = self.rule
+        assert rule.criterion is not None
+        assert rule.tolerance is not None
+        options = Options(criterion=rule.criterion, costs=rule.costs, missing="ignore")
+        ground = Ground(self.atoms, rows_of(self.atoms, options), options, rule.tolerance)
+        if np.abs(ground.setting.priors - np.array(rule.priors)).max() > PRIORS_SLACK:
+            raise InputError(
+                "The shares of labels and groups are not those of the rule that the counts are around: some sites are"
+                " missing, or their rows have changed. Learn from the first round's counts of the same rows again."
+            )
+        tally = tally_of(Site(self.atoms.schema, rule), self.weighted)
+        histogram = Histogram(ground, self._dense(ground))
+        return _best(ground, histogram, tally)
+
+    def _dense(self, ground: Ground) -> FloatArray:
+        """Return the counts as an array, with the numbers that the learning gives to labels and groups."""
+        fields = Site(self.atoms.schema, self.rule).fields_of(self.codes)
+        codes = ground.codes_of({"s0": self.weight, **fields})
+        size = (2 * BINS + 3) * ground.n_codes
+        return np.bincount(self.places * ground.n_codes + codes, self.weight, size).astype(np.float64)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the aggregate as a Parquet file that any tool can read; the file is complete or absent."""
+        from evenhand.engines.near_file import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> NearAggregate:
+        """Read an aggregate that :meth:`save` wrote. Every field is checked, and nothing is executed."""
+        from evenhand.engines.near_file import load
+
+        return load(path)
+
+
+def _best(ground: Ground, histogram: Histogram, tally: Breakpoints) -> Rule:
+    """Return the best edge, or the unchanged model, with the bound on all rules."""
+    utilities = histogram.sure_edges()
+    utilities[[0, -1]] = -np.inf
+    best = int(np.argmax(utilities))
+    at_zero = float(ground.at_zero[0]) if ground.meets(ground.at_zero) else -np.inf
+    bound = max(float(histogram.most.max()), at_zero)
+    if not max(utilities[best], at_zero) > -np.inf:
+        raise infeasible(histogram)
+    if at_zero >= utilities[best]:
+        found = ground.unchanged("optimal" if bound <= at_zero else "gap", upper_bound=max(bound, at_zero))
+    else:
+        sums = histogram.edges[best].copy()
+        sums[0] -= ground.problem.offset
+        # One row stands for all that are decided 1.
+        whole = ground.problem_of(np.ones(1), np.zeros((1, 1)), sums[None])
+        # A row that turns exactly at an edge is in the bin above it: z is a little below.
+        z = tally.at(np.array([best - INSIDE]))
+        found = ground.rule(whole, conclude(whole, 0, z, upper_bound=bound))
+    learned = {**found.learned_from, "second_round": {"bins": 2 * BINS, "within": tally.unit}}
+    return dataclasses.replace(found, classes=ground.schema.classes, learned_from=learned)
+
+
+def tally_of(site: Site, weighted: bool) -> Breakpoints:
+    """Return the tally of breakpoints around a site's rule."""
+    cells = site.rule.learned_from.get("quantisation")
+    step = cells.get("step") if isinstance(cells, dict) else None
+    within = STEPS * (step if isinstance(step, float) and 0.0 < step < 1.0 else USUAL_STEP)
+    return Breakpoints(site, weighted, float(site.rule.z[0]), within)
+
+
+def check_near(rule: Rule) -> None:
+    """Raise :class:`InputError` if rows cannot be counted around a rule."""
+    check_rule(rule)
+    if rule.criterion is None or rule.tolerance is None:
+        raise InputError("near must be a rule with a criterion and a tolerance; this one has none.")
+    check_unstratified(rule.strata, "A second round", "learn in memory, with evenhand.learn_rule")
+    check_plain(Options(criterion=rule.criterion, costs=rule.costs))
+    if len(rule.terms) != 1:
+        raise InputError(
+            f"near must be a rule with one contrast (K = 1), such as demographic parity of two groups; this one has"
+            f" {len(rule.terms)}. Use finer cells for it: aggregate(..., level=12, max_cells=...)."
+        )
+
+
+def columns_near(columns: Columns, rule: Rule) -> Columns:
+    """Return columns with the labels and groups of a rule, which are the same at every site."""
+    schema = columns.schema
+    names = [name for name, _ in schema.observed]
+    for name in rule.attributes:
+        if name not in names or name not in {entry.attribute for entry in schema.scored}:
+            raise InputError(f"The rule that is near compares groups of {name!r}: name its column and its scores.")
+    observed = tuple((name, tuple(rule.groups.get(name, groups))) for name, groups in schema.observed)
+    negative, positive = rule.classes
+    return dataclasses.replace(
+        columns, schema=dataclasses.replace(schema, classes=(negative, positive), observed=observed)
+    )

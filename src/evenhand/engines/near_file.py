@@ -1,0 +1,153 @@
+"""Second-round aggregates as Parquet files: readable by any tool, and fully checked when read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evenhand._version import __version__
+from evenhand.arguments import check_path
+from evenhand.engines.aggregate_file import LARGEST_HEADER, decode_schema, encode_schema
+from evenhand.engines.cells import CountedCells
+from evenhand.engines.line import BINS
+from evenhand.engines.near import NearAggregate, Site, check_near
+from evenhand.engines.schema import FINEST, Schema
+from evenhand.errors import AggregateFormatError, EvenhandError, InputError
+from evenhand.files import local_path, whole_or_nothing
+from evenhand.rules.rule import Rule
+
+FORMAT = "evenhand-aggregate-near"
+VERSION = 1
+KEY = b"evenhand"
+NAMES = ["place", "code", "weight"]
+LARGEST_RULE = 10 * LARGEST_HEADER
+
+
+def save(aggregate: NearAggregate, path: str | os.PathLike[str]) -> None:
+    """Write an aggregate; see :meth:`NearAggregate.save`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    check_path(path)
+    atoms = aggregate.atoms
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "evenhand": __version__,
+        **encode_schema(atoms.schema),
+        "bins": BINS,
+        "weighted": aggregate.weighted,
+        "rule": json.loads(aggregate.rule.to_json()),
+        "atoms": {
+            "words": atoms.words.tolist(),
+            "weight": atoms.weight.tolist(),
+            "rows": atoms.rows.tolist(),
+        },
+    }
+    table = pa.table(
+        {
+            "place": pa.array(aggregate.places.astype(np.int32)),
+            "code": pa.array(aggregate.codes.astype(np.int32)),
+            "weight": pa.array(aggregate.weight),
+        }
+    )
+    text = json.dumps(header, allow_nan=False, ensure_ascii=False).encode()
+    with whole_or_nothing(path) as temporary:
+        pq.write_table(table.replace_schema_metadata({KEY: text}), temporary, compression="zstd")
+
+
+def load(path: str | os.PathLike[str]) -> NearAggregate:
+    """Read an aggregate, or raise :class:`AggregateFormatError`; see :meth:`NearAggregate.load`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    check_path(path)
+    place = local_path(path)
+    try:
+        with pq.ParquetFile(place, pre_buffer=False) as file:
+            header = _header((file.schema_arrow.metadata or {}).get(KEY))
+            kinds = [pa.int32(), pa.int32(), pa.float64()]
+            if file.schema_arrow.names != NAMES or file.schema_arrow.types != kinds:
+                raise AggregateFormatError("its columns are not place, code and weight")
+            schema = decode_schema(header)
+            rule = Rule.from_json(json.dumps(header["rule"]))
+            most = (2 * BINS + 3) * Site(schema, rule).n_codes
+            if file.metadata.num_rows > most:
+                raise AggregateFormatError("it has more bins than there are")
+            table = file.read()
+        table.validate(full=True)
+        return _build(header, schema, rule, table)
+    except FileNotFoundError:
+        raise InputError(f"{place}: there is no such file.") from None
+    except (pa.ArrowException, EvenhandError, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise AggregateFormatError(f"{place} is not an aggregate that can be read: {reason}.") from None
+
+
+def _header(text: bytes | None) -> Mapping[str, Any]:
+    if text is None or len(text) > LARGEST_RULE:
+        raise AggregateFormatError("it has no header of an aggregate")
+    try:
+        header = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise AggregateFormatError("its header is not JSON") from None
+    if not isinstance(header, Mapping) or header.get("format") != FORMAT:
+        raise AggregateFormatError("its header is not that of counts around a rule")
+    if header.get("version") != VERSION:
+        raise AggregateFormatError(f"it has version {header.get('version')!r}, but this evenhand reads {VERSION}")
+    if header.get("bins") != BINS:
+        raise AggregateFormatError(f"it has {header.get('bins')!r} bins, but this evenhand has {BINS}")
+    return header
+
+
+def _build(header: Mapping[str, Any], schema: Schema, rule: Rule, table: Any) -> NearAggregate:
+    check_near(rule)
+    weighted, given = header["weighted"], header["atoms"]
+    if type(weighted) is not bool:
+        raise AggregateFormatError("it does not say whether rows have weights")
+    words = np.array(given["words"], dtype=np.int64).reshape(-1, schema.width)
+    weight, rows = np.array(given["weight"], dtype=np.float64), np.array(given["rows"], dtype=np.int64)
+    if not len(words) == len(weight) == len(rows) or len(np.unique(words, axis=0)) != len(words):
+        raise AggregateFormatError("its labels and groups are inconsistent")
+    if not (np.isfinite(weight) & (weight >= 0.0)).all() or not ((rows >= 1) & (rows < 1 << 53)).all():
+        raise AggregateFormatError("a weight or a count is invalid")
+    _check_words(schema, words)
+    if any(table.column(name).null_count for name in NAMES):
+        raise AggregateFormatError("a bin has empty values")
+    places, codes, counted = (table.column(name).to_numpy() for name in NAMES)
+    n_codes = Site(schema, rule).n_codes
+    inside = (places >= 0) & (places < 2 * BINS + 3) & (codes >= 0) & (codes < n_codes)
+    if not inside.all() or not (np.isfinite(counted) & (counted > 0.0)).all():
+        raise AggregateFormatError("a bin or its weight is out of its range")
+    keys = places.astype(np.int64) * n_codes + codes
+    if len(keys) and not (np.diff(keys) > 0).all():
+        raise AggregateFormatError("its bins are not in order")
+    if abs(float(counted.sum()) - float(weight.sum())) > 1e-9 * max(float(weight.sum()), 1.0):
+        raise AggregateFormatError("its bins do not have the weight of its labels and groups")
+    atoms = CountedCells(schema, FINEST, words, weight, rows)
+    found = Site(schema, rule).fields_of(codes.astype(np.int64))
+    for name in found:
+        known = set(schema.unpack(words, name).tolist())
+        if not set(found[name].tolist()) <= known:
+            raise AggregateFormatError("a bin has labels or groups that no row has")
+    return NearAggregate(rule, atoms, weighted, places.astype(np.int64), codes.astype(np.int64), counted)
+
+
+def _check_words(schema: Schema, words: Any) -> None:
+    """Raise :class:`AggregateFormatError` if a label, group or decision is out of its range."""
+    used = np.zeros_like(words)
+    limits = {"flaw": 2, "label": 2, **{f"a{k}": len(groups) for k, (_, groups) in enumerate(schema.observed)}}
+    for name, (word, shift, _) in schema.fields.items():
+        values = schema.unpack(words, name)
+        allowed = (
+            values <= limits[name] if name in limits else (values == 0) | ((name == "s0") & (values == 1 << FINEST))
+        )
+        if not allowed.all():
+            raise AggregateFormatError("a label or a group is out of its range")
+        used[:, word] |= values << shift
+    if (used != words).any():
+        raise AggregateFormatError("its labels and groups cannot be read")

@@ -1,0 +1,108 @@
+"""The first pass over rows that are streamed: atoms are counted, and a sample is drawn, together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from evenhand.engines import _kernels
+from evenhand.engines.gathering import Gatherer, RawRows
+from evenhand.engines.ground import Atoms
+from evenhand.engines.reading import Counted
+from evenhand.engines.schema import DEVIATIONS, FINEST, Columns, Frame, Words
+
+# Rows in the sample, at most; at least half as many if there are more.
+ROWS_OF_A_SAMPLE = 1 << 19
+ALL_HASHES = 1 << 30
+MOST_CODES = 1 << 18
+
+
+class Opening:
+    """Counts atoms, and draws rows by a hash of their scores: the same ones in every order."""
+
+    def __init__(self, columns: Columns, atoms: Atoms, most: int) -> None:
+        self.columns, self.atoms, self.most = columns, atoms, most
+        schema = columns.schema
+        self._fields = {"label": 4, **{name: len(values) + 2 for name, values in schema.coded.items()}}
+        self.n_codes = math.prod(self._fields.values())
+        self._names = ["s0", *(name for names in schema.names for name in names)]
+        ends = np.cumsum([1, *(entry.size for entry in schema.scored)])
+        self._parts = np.column_stack([ends[:-1], ends[1:]]).astype(np.int64)
+        shape = (len(DEVIATIONS) + 1, 2, self.n_codes)
+        self._counts, self._sums = np.zeros(shape, dtype=np.int64), np.zeros(shape)
+        self._room = np.empty((len(self._names), 0))
+        self._drawn = np.empty((2, 0), dtype=np.int64)
+        self._limit = ALL_HASHES
+        self._sample: list[tuple[Words, Frame]] = []
+        self._size = 0
+
+    @property
+    def possible(self) -> bool:
+        """Whether there are few enough combinations of labels and groups."""
+        return self.n_codes <= MOST_CODES
+
+    def add(self, frame: Frame) -> None:
+        """Count some rows, and draw from them."""
+        n = len(frame["s0"])
+        if n > self._room.shape[1]:
+            self._room, self._drawn = np.empty((len(self._names), n)), np.empty((2, n), dtype=np.int64)
+        for k, name in enumerate(self._names):
+            self._room[k, :n] = frame[name]
+        codes = np.zeros(n, dtype=np.int64)
+        for name, size in self._fields.items():
+            codes *= size
+            codes += frame[name]
+        weights = np.ascontiguousarray(frame["w"], dtype=np.float64) if self.atoms.weighted else np.empty(0)
+        false_positive, false_negative = self.atoms.costs
+        found = _kernels.count_atoms(
+            self._room, self._room.view(np.uint64), codes, weights, self._parts, np.array(DEVIATIONS),
+            (float(false_negative + false_positive), float(false_positive)), self._limit,
+            self._counts, self._sums, self._drawn,
+        )  # fmt: skip
+        if found:
+            place = self._drawn[0, :found]
+            hashes = self._drawn[1, :found].copy()
+            self._sample.append((hashes, {name: np.asarray(column)[place] for name, column in frame.items()}))
+            self._size += found
+        while self._size > self.most and self._limit > 1:
+            self._limit //= 2
+            self._sample = [_below(self._limit, *part) for part in self._sample]
+            self._size = sum(len(hashes) for hashes, _ in self._sample)
+
+    def counted(self) -> Counted:
+        """Return the atoms as a counter of words does."""
+        schema = self.atoms.schema
+        flaw, chosen, code = np.nonzero(self._counts)
+        words = np.zeros((len(flaw), schema.width), dtype=np.int64)
+        values = {"flaw": flaw, "s0": chosen << FINEST}
+        rest = code
+        for name, size in reversed(self._fields.items()):
+            rest, values[name] = np.divmod(rest, size)
+        for name, value in values.items():
+            word, shift, _ = schema.fields[name]
+            words[:, word] += value << shift
+        sums = self._sums[flaw, chosen, code][:, None] if self.atoms.weighted else np.empty((len(flaw), 0))
+        return words, sums, self._counts[flaw, chosen, code], FINEST
+
+    def sample(self) -> RawRows | None:
+        """Return the rows drawn, in the same order every time; None if too many of them are alike."""
+        gatherer = Gatherer(self.columns, self.most)
+        for _, frame in self._sample:
+            gatherer.add(frame)
+        found = gatherer.result()
+        return None if found is None else found.sorted()
+
+
+def _below(limit: int, hashes: Words, frame: Frame) -> tuple[Words, Frame]:
+    kept = np.flatnonzero(hashes < limit)
+    return hashes[kept], {name: column[kept] for name, column in frame.items()}
+
+
+def open_frames(frames: Iterable[Frame], opening: Opening) -> tuple[Counted, RawRows | None]:
+    """Return the atoms of some rows, and a sample of these."""
+    for frame in frames:
+        if len(frame["s0"]):
+            opening.add(frame)
+    return opening.counted(), opening.sample()
