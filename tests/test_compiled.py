@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numba import float64, int64
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 
 from evenhand import _compiled
@@ -149,6 +150,32 @@ def test_without_numbas_pipeline_kernels_are_compiled_by_its_own(tmp_path):
     before = "import evenhand._compiled as compiled; compiled._CompilerBase = object"
     code = SMALL.replace("print(", "print(twice._compiler.pipeline_class.__module__, ")
     assert run(tmp_path, code, before=before) == ("numba.core.compiler 6.0 0", [])
+
+
+def test_a_kernel_that_the_faster_pipeline_fails_on_is_compiled_by_numbas_own(monkeypatch):
+    tried = []
+
+    def fail(self, *arguments):
+        tried.append(arguments)
+        raise AttributeError("numba has changed")
+
+    monkeypatch.setattr(_compiled._Resolved, "resolve_function_type", fail)
+
+    @_compiled.njit(cache=False, allocates=False)
+    def tripled(x):
+        return 3.0 * x
+
+    assert tripled(2.0) == 6.0
+    assert tried
+
+
+def test_what_is_wrong_with_a_kernel_is_still_said():
+    @_compiled.njit(cache=False, allocates=False)
+    def wrong(x):
+        return x.nothing
+
+    with pytest.raises(TypingError, match="nothing"):
+        wrong(2.0)
 
 
 def test_an_operation_on_the_same_types_is_resolved_once_for_all_kernels():

@@ -4,7 +4,7 @@ numba passes on any exception from reading a damaged file or writing to a full d
 recompiled, and one line on standard error reports it. Kernels are compiled by numba's own passes (a custom pipeline,
 which numba documents), but an operation on the same types is resolved once for all kernels, and passes that leave
 every kernel as it is are left out. Only this module uses private parts of numba. If a version of numba does not have
-them, its own cache and its own pipeline are used unchanged.
+them, its own cache and its own pipeline are used unchanged; so is its pipeline for a kernel that this one fails on.
 """
 
 from __future__ import annotations
@@ -234,7 +234,16 @@ def _compiler_for(options: frozenset[Any], loops: bool) -> Any:
             return [passes]
 
         def compile_extra(self, func: Any) -> Any:
-            return _call_with_room(super().compile_extra, func)
+            state, faster = self.state, super().compile_extra
+            target, typing = state.targetctx, state.targetctx.typing_context
+            given = state.library, state.args, state.return_type, state.flags, state.locals
+            plain = _compiler.Compiler(state.typingctx, target, *given)
+            try:
+                return _call_with_room(faster, func)
+            except Exception:
+                # Another version of numba may work differently. If the kernel is at fault, numba says so.
+                target.typing_context = typing
+                return plain.compile_extra(func)
 
     return Compiler
 
