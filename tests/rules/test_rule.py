@@ -254,8 +254,8 @@ def test_large_input_decided_in_parts_is_the_same_as_in_one(monkeypatch):
     rule = hand_made("eo")
     p, joint = random_rows(10_000)
     whole = rule.decision_function(p, joint)
-    monkeypatch.setattr("evenhand.rules.rule.ROWS_A_THREAD", 999)
-    monkeypatch.setattr("evenhand.rules.rule.ROWS_IN_CACHE", 400)
+    monkeypatch.setattr("evenhand.rules.evaluating.ROWS_A_THREAD", 999)
+    monkeypatch.setattr("evenhand.rules.evaluating.ROWS_IN_CACHE", 400)
     assert rule.decision_function(p, joint).tobytes() == whole.tobytes()
     np.testing.assert_array_equal(rule.decide(p, joint), whole > 0.0)
     for row in (7_777, 2_997, 0):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import evenhand as eh
-from evenhand.search import NoRule, mixed
+from evenhand.search import NoRule, Problem, mixed
 from evenhand.search.mixed import mix
 from oracles import cells_by_linear_program
 from problems import random_problem, setting_of
@@ -91,3 +91,18 @@ def test_every_multiplier_bounds_every_mixture(seed, k, tolerance):
     priced = mixed._price(problem, multipliers, bounds_only=False)
     bound = priced.upper_bound + mixed._at_bounds(multipliers, problem.lower[0], problem.upper[0])
     assert truth is None or bound >= truth - 1e-9
+
+
+def test_bounds_that_are_missed_by_rounding_alone_are_met():
+    """No decision has a value below 0, and the bound is a rounding error below it."""
+    problem = Problem(
+        margin=np.array([0.5, -0.2, 0.1]),
+        contrasts=np.ones((3, 1)),
+        gain=np.array([0.3, -0.2, 0.1]),
+        effects=np.ones((3, 1)) / 3,
+        lower=np.array([-np.inf]),
+        upper=np.array([-5e-10]),
+    )
+    found = mix(problem)
+    assert found.utility == pytest.approx(0.0, abs=1e-8)
+    assert problem.excess(found.values) <= 1e-9

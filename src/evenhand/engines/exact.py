@@ -25,6 +25,7 @@ from evenhand.errors import InfeasibleError, InputError
 from evenhand.rows import with_group_probabilities
 from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
+from evenhand.rules.mixed_confidence import learn_mixture_with_confidence
 from evenhand.rules.mixing import best_mixture, check_lots
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.objective import BALANCED
@@ -71,6 +72,8 @@ def learn_in_memory(raw: RawRows, options: Options, tolerance: float, promise: P
     rows = rows_of(raw, options)
     rows = dataclasses.replace(rows, copies=None, sample_weight=rows.sample_weight if raw.weighted else None)
     rows = with_group_probabilities(rows, raw.p_group, options.criterion)
+    if promise.randomize and promise.confidence is not None:
+        return learn_mixture_with_confidence(rows, options, tolerance=tolerance, confidence=promise.confidence)
     if promise.randomize:
         return best_mixture(rows, options, tolerance)
     if promise.confidence is not None:

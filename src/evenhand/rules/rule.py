@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,15 +23,14 @@ from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, a
 from evenhand.rules import rule_json, scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
 from evenhand.rules.describing import asked, describe_rule
+from evenhand.rules.evaluating import evaluate
 from evenhand.rules.events import AttributeKey, Event, Groups, Stratified, base_of
 from evenhand.rules.receipt import Contrast, Receipt
 from evenhand.rules.rule_strata import ROWS_AT_ONCE, parts_with_strata, rule_of_stratum, terms_inside, with_strata
 from evenhand.rules.sql import to_sql
 from evenhand.rules.system import shares_of, write_out
-from evenhand.search.kernels.margin import four_column_decisions, linear_margin
 from evenhand.search.problem import Solution
 
-ROWS_A_THREAD, ROWS_IN_CACHE = 500_000, 2**15
 PRIOR_SLACK = 0.02
 TIE = 2.0**-44
 
@@ -306,11 +303,12 @@ class Rule(Displayed):
             columns = self.read_columns(p_y, p_group)
         form = self._form(tuple(array.ndim == 3 for array in columns.values()))
         out = np.empty(len(p), dtype=kind)
-        bad = self._evaluate(form, p, columns, out)
+        bad = evaluate(form.intercept, form.slope, form.columns, p, columns, out)
         if bad >= 0:
             # Either this raises, or some values are outside [0, 1] only by rounding and are clipped.
             columns = self.read_columns(p_y, p_group)
-            self._evaluate(form, read_probabilities(p_y, "p_y"), columns, out)
+            valid = read_probabilities(p_y, "p_y")
+            evaluate(form.intercept, form.slope, form.columns, valid, columns, out)
         return out
 
     def _form(self, joint: tuple[bool, ...]) -> LinearForm:
@@ -322,50 +320,6 @@ class Rule(Displayed):
     @cached_property
     def _forms(self) -> dict[tuple[bool, ...], LinearForm]:
         return {}
-
-    def _evaluate(
-        self, form: LinearForm, p: FloatArray, columns: Mapping[AttributeKey, FloatArray], out: NDArray[Any]
-    ) -> int:
-        """Fill ``out`` with margins, or with 1 where they are above 0; return the first row with an invalid score."""
-        attributes = list(columns.items()) or [("", np.ones((len(p), 1)))]
-
-        def fill(start: int, stop: int, margins: FloatArray) -> int:
-            source, intercept, slope = p[start:stop], form.intercept, form.slope
-            bad = -1
-            for position, (name, array) in enumerate(attributes):
-                flat = scores.flat(array[start:stop])
-                weights = form.columns[name].reshape(-1) if name in form.columns else np.zeros(1)
-                checks = position == 0, isinstance(name, Stratified)
-                worst = linear_margin(intercept, slope, source, flat, weights, *checks, margins)
-                bad = worst if bad < 0 else bad
-                source, intercept, slope = margins, 0.0, 1.0
-            return bad if bad < 0 else bad + start
-
-        name, array = attributes[0]
-        alone = len(p) > ROWS_IN_CACHE and len(attributes) == 1 and not isinstance(name, Stratified)
-        four = alone and math.prod(array.shape[1:]) == 4
-        weights = form.columns[name].reshape(-1) if four else np.zeros(0)
-
-        def part(start: int, stop: int) -> int:
-            if out.dtype == np.float64:
-                return fill(start, stop, out[start:stop])
-            if four and stop - start > ROWS_IN_CACHE:
-                source = p[start:stop], scores.flat(array[start:stop])
-                if four_column_decisions(form.intercept, form.slope, *source, weights, out[start:stop]):
-                    return -1
-            worst = []
-            for first in range(start, stop, ROWS_IN_CACHE):
-                last = min(first + ROWS_IN_CACHE, stop)
-                worst.append(fill(first, last, margins := np.empty(last - first)))
-                np.greater(margins, 0.0, out=out[first:last], casting="unsafe")
-            return next((bad for bad in worst if bad >= 0), -1)
-
-        starts = range(0, len(p), ROWS_A_THREAD)
-        if len(starts) <= 1:
-            return part(0, len(p))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = list(pool.map(lambda start: part(start, min(start + ROWS_A_THREAD, len(p))), starts))
-        return next((bad for bad in found if bad >= 0), -1)
 
     def decide(
         self,

@@ -37,6 +37,7 @@ from evenhand.search.problem import NoRule, Problem, Solution, typical_size
 
 MOST_COLUMNS = 400
 LEAST_WEIGHT = 1e-9
+ROUNDING = 1e-10
 VISITS_A_COLUMN = 400_000_000
 FAR = 1e3
 
@@ -131,6 +132,8 @@ class _Program:
 
     problem: Problem
     parts: list[_Listed]
+    # How far the bounds may be missed: rounding, which the listed rules may need to meet them at all.
+    slack: float = 0.0
 
     @classmethod
     def of(cls, problem: Problem, parts: Sequence[Problem]) -> _Program:
@@ -271,6 +274,7 @@ def _generate(
     while True:
         weights, multipliers, levels, missed = _solve(program, bounds_only=bounds_only)
         if bounds_only and missed <= LEAST_WEIGHT:
+            program.slack = missed + ROUNDING if missed > 0.0 else 0.0
             return None, True, (weights, bound, proof)
         priced = [part.price(multipliers, bounds_only=bounds_only) for part in program.parts]
         best = float(_at_bounds(multipliers, problem.lower[0], problem.upper[0]))
@@ -312,7 +316,7 @@ def _solve(program: _Program, *, bounds_only: bool) -> tuple[list[FloatArray], F
     low, high = np.isfinite(lower), np.isfinite(upper)
     matrix = np.vstack([values[:, high].T, -values[:, low].T])
     limits = np.concatenate([upper[high], -lower[low]])
-    slack = np.full((len(limits), 1), -1.0 if bounds_only else 0.0)
+    slack = np.full((len(limits), 1), -1.0)
     each = np.repeat(np.eye(len(parts)), [len(part.z) for part in parts], axis=1)
     result = linprog(
         np.append(np.zeros(n) if bounds_only else -utility, 1.0),
@@ -320,7 +324,7 @@ def _solve(program: _Program, *, bounds_only: bool) -> tuple[list[FloatArray], F
         b_ub=limits,
         A_eq=np.hstack([each, np.zeros((len(parts), 1))]),
         b_eq=np.ones(len(parts)),
-        bounds=[(0.0, None)] * n + [(0.0, None if bounds_only else 0.0)],
+        bounds=[(0.0, None)] * n + [(0.0, None if bounds_only else program.slack)],
         method="highs",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
