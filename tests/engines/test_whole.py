@@ -125,7 +125,7 @@ def test_two_columns_of_strata_are_applied_in_batches_but_not_as_sql():
     [
         ({"criterion": eh.DemographicParity(within="jobs")}, "no column 'jobs'. Did you mean 'job'"),
         ({"criterion": eh.DemographicParity(within="p")}, "looks like a number or an identifier"),
-        ({"randomize": True, "confidence": 0.9}, "randomize=True has its own search"),
+        ({"randomize": True, "search": "lines"}, "randomize=True has its own search"),
         ({"randomize": 1.5}, "randomize"),
         ({"confidence": 0.9, "sample_weight": "w"}, "sample_weight says that they"),
         ({"confidence": 0.9, "y": None}, "confidence tests rules on counted rows"),

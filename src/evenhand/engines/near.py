@@ -12,91 +12,26 @@ shares of all sites' rows.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines.cells import CountedCells
-from evenhand.engines.ground import Ground, LinearScores
-from evenhand.engines.learning import check_plain, rows_of
+from evenhand.engines.ground import Ground
+from evenhand.engines.learning import rows_of
 from evenhand.engines.line import BINS, Breakpoints, Histogram, infeasible
-from evenhand.engines.schema import Columns, Frame, Schema
+from evenhand.engines.near_file import load, save
+from evenhand.engines.site import Site, tally_of
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
-from evenhand.rules import scores
-from evenhand.rules.rule import Rule, check_rule
+from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options
-from evenhand.rules.strata import check_unstratified
 from evenhand.search.problem import conclude
 
-# Half of the bins are within so many steps of the first round's cells.
-STEPS = 4.0
-USUAL_STEP = 2.0**-7
 PRIORS_SLACK = 1e-9
 INSIDE = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class Site:
-    """The contrast of a rule, and numbers for labels and groups that are the same at every site."""
-
-    schema: Schema
-    rule: Rule
-
-    @property
-    def _fields(self) -> dict[str, int]:
-        return {"label": 4, **{f"a{k}": len(groups) + 2 for k, (_, groups) in enumerate(self.schema.observed)}}
-
-    @property
-    def n_codes(self) -> int:
-        """How many combinations of label and groups there may be."""
-        return math.prod(self._fields.values())
-
-    def code_text(self) -> str:
-        """Return the number of a row's combination of label and groups as SQL."""
-        text = "0"
-        for name, size in self._fields.items():
-            text = f"({text} * {size} + CAST({name} AS BIGINT))"
-        return text
-
-    def codes_of(self, frame: Frame) -> NDArray[np.int64]:
-        """Return what :meth:`code_text` computes."""
-        found = np.zeros(len(frame["s0"]), dtype=np.int64)
-        for name, size in self._fields.items():
-            found = found * size + frame[name].astype(np.int64)
-        return found
-
-    def fields_of(self, codes: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-        """Return the label and the groups of some numbers."""
-        found = {}
-        for name, size in reversed(self._fields.items()):
-            codes, found[name] = np.divmod(codes, size)
-        return found
-
-    def empty(self, places: int, weighted: bool) -> NDArray[Any]:
-        """Return space for the weight of each code at each of some places."""
-        return np.zeros(places * self.n_codes)
-
-    @property
-    def linear(self) -> LinearScores:
-        """The contrast as a linear expression of the scores."""
-        rule, names = self.rule, dict(zip((e.attribute for e in self.schema.scored), self.schema.names, strict=True))
-        joint = {entry.attribute: entry.joint for entry in self.schema.scored}
-        used = tuple(name for attribute in rule.attributes for name in names[attribute])
-        weights, sizes, constant = np.zeros((1, len(used))), np.zeros((1, len(used))), np.zeros((2, 1))
-        for event, prior, coefficient in zip(rule.events, rule.priors, rule.terms[0].coefficients, strict=True):
-            if event.attribute is None:
-                constant += np.array([[coefficient], [abs(coefficient)]]) / prior
-                continue
-            for column in scores.event_columns(event, rule.groups, joint=joint[event.attribute]):
-                place = used.index(names[event.attribute][column])
-                weights[0, place] += coefficient / prior
-                sizes[0, place] += abs(coefficient) / prior
-        return LinearScores(used, weights, constant[0], sizes, constant[1], rule.costs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -208,16 +143,12 @@ class NearAggregate:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the aggregate as a Parquet file that any tool can read; the file is complete or absent."""
-        from evenhand.engines.near_file import save
-
-        save(self, path)
+        save((self.rule, self.atoms, self.weighted, self.places, self.codes, self.weight), path)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> NearAggregate:
         """Read an aggregate that :meth:`save` wrote. Every field is checked, and nothing is executed."""
-        from evenhand.engines.near_file import load
-
-        return load(path)
+        return NearAggregate(*load(path))
 
 
 def _best(ground: Ground, histogram: Histogram, tally: Breakpoints) -> Rule:
@@ -241,39 +172,3 @@ def _best(ground: Ground, histogram: Histogram, tally: Breakpoints) -> Rule:
         found = ground.rule(whole, conclude(whole, 0, z, upper_bound=bound))
     learned = {**found.learned_from, "second_round": {"bins": 2 * BINS, "within": tally.unit}}
     return dataclasses.replace(found, classes=ground.schema.classes, learned_from=learned)
-
-
-def tally_of(site: Site, weighted: bool) -> Breakpoints:
-    """Return the tally of breakpoints around a site's rule."""
-    cells = site.rule.learned_from.get("quantisation")
-    step = cells.get("step") if isinstance(cells, dict) else None
-    within = STEPS * (step if isinstance(step, float) and 0.0 < step < 1.0 else USUAL_STEP)
-    return Breakpoints(site, weighted, float(site.rule.z[0]), within)
-
-
-def check_near(rule: Rule) -> None:
-    """Raise :class:`InputError` if rows cannot be counted around a rule."""
-    check_rule(rule)
-    if rule.criterion is None or rule.tolerance is None:
-        raise InputError("near must be a rule with a criterion and a tolerance; this one has none.")
-    check_unstratified(rule.strata, "A second round", "learn in memory, with evenhand.learn_rule")
-    check_plain(Options(criterion=rule.criterion, costs=rule.costs))
-    if len(rule.terms) != 1:
-        raise InputError(
-            f"near must be a rule with one contrast (K = 1), such as demographic parity of two groups; this one has"
-            f" {len(rule.terms)}. Use finer cells for it: aggregate(..., level=12, max_cells=...)."
-        )
-
-
-def columns_near(columns: Columns, rule: Rule) -> Columns:
-    """Return columns with the labels and groups of a rule, which are the same at every site."""
-    schema = columns.schema
-    names = [name for name, _ in schema.observed]
-    for name in rule.attributes:
-        if name not in names or name not in {entry.attribute for entry in schema.scored}:
-            raise InputError(f"The rule that is near compares groups of {name!r}: name its column and its scores.")
-    observed = tuple((name, tuple(rule.groups.get(name, groups))) for name, groups in schema.observed)
-    negative, positive = rule.classes
-    return dataclasses.replace(
-        columns, schema=dataclasses.replace(schema, classes=(negative, positive), observed=observed)
-    )

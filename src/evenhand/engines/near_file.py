@@ -14,10 +14,11 @@ from evenhand.arguments import check_path
 from evenhand.engines.aggregate_file import LARGEST_HEADER, decode_schema, encode_schema
 from evenhand.engines.cells import CountedCells
 from evenhand.engines.line import BINS
-from evenhand.engines.near import NearAggregate, Site, check_near
-from evenhand.engines.schema import FINEST, Schema
+from evenhand.engines.schema import FINEST, Schema, Words
+from evenhand.engines.site import Site, check_near
 from evenhand.errors import AggregateFormatError, EvenhandError, InputError
 from evenhand.files import local_path, whole_or_nothing
+from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 
 FORMAT = "evenhand-aggregate-near"
@@ -25,23 +26,25 @@ VERSION = 1
 KEY = b"evenhand"
 NAMES = ["place", "code", "weight"]
 LARGEST_RULE = 10 * LARGEST_HEADER
+# The rule, the atoms, whether rows have weights, and the places, codes and weights of the bins.
+Parts = tuple[Rule, CountedCells, bool, Words, Words, FloatArray]
 
 
-def save(aggregate: NearAggregate, path: str | os.PathLike[str]) -> None:
+def save(parts: Parts, path: str | os.PathLike[str]) -> None:
     """Write an aggregate; see :meth:`NearAggregate.save`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     check_path(path)
-    atoms = aggregate.atoms
+    rule, atoms, weighted, places, codes, weight = parts
     header = {
         "format": FORMAT,
         "version": VERSION,
         "evenhand": __version__,
         **encode_schema(atoms.schema),
         "bins": BINS,
-        "weighted": aggregate.weighted,
-        "rule": json.loads(aggregate.rule.to_json()),
+        "weighted": weighted,
+        "rule": json.loads(rule.to_json()),
         "atoms": {
             "words": atoms.words.tolist(),
             "weight": atoms.weight.tolist(),
@@ -50,9 +53,9 @@ def save(aggregate: NearAggregate, path: str | os.PathLike[str]) -> None:
     }
     table = pa.table(
         {
-            "place": pa.array(aggregate.places.astype(np.int32)),
-            "code": pa.array(aggregate.codes.astype(np.int32)),
-            "weight": pa.array(aggregate.weight),
+            "place": pa.array(places.astype(np.int32)),
+            "code": pa.array(codes.astype(np.int32)),
+            "weight": pa.array(weight),
         }
     )
     text = json.dumps(header, allow_nan=False, ensure_ascii=False).encode()
@@ -60,7 +63,7 @@ def save(aggregate: NearAggregate, path: str | os.PathLike[str]) -> None:
         pq.write_table(table.replace_schema_metadata({KEY: text}), temporary, compression="zstd")
 
 
-def load(path: str | os.PathLike[str]) -> NearAggregate:
+def load(path: str | os.PathLike[str]) -> Parts:
     """Read an aggregate, or raise :class:`AggregateFormatError`; see :meth:`NearAggregate.load`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -104,7 +107,7 @@ def _header(text: bytes | None) -> Mapping[str, Any]:
     return header
 
 
-def _build(header: Mapping[str, Any], schema: Schema, rule: Rule, table: Any) -> NearAggregate:
+def _build(header: Mapping[str, Any], schema: Schema, rule: Rule, table: Any) -> Parts:
     check_near(rule)
     weighted, given = header["weighted"], header["atoms"]
     if type(weighted) is not bool:
@@ -134,7 +137,7 @@ def _build(header: Mapping[str, Any], schema: Schema, rule: Rule, table: Any) ->
         known = set(schema.unpack(words, name).tolist())
         if not set(found[name].tolist()) <= known:
             raise AggregateFormatError("a bin has labels or groups that no row has")
-    return NearAggregate(rule, atoms, weighted, places.astype(np.int64), codes.astype(np.int64), counted)
+    return rule, atoms, weighted, places.astype(np.int64), codes.astype(np.int64), counted
 
 
 def _check_words(schema: Schema, words: Any) -> None:

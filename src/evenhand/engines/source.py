@@ -16,7 +16,7 @@ from evenhand.engines.exact import Promise, can_be_exact, check_larger, learn_in
 from evenhand.engines.gathering import Choice, Everything, RawRows, check_weight
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, rows_of, warn_if_coarse
-from evenhand.engines.near import NearAggregate, Site, check_near, columns_near, tally_of
+from evenhand.engines.near import NearAggregate
 from evenhand.engines.opening import ROWS_OF_A_SAMPLE, Opening, open_frames
 from evenhand.engines.quotient import as_balanced, with_balanced_costs
 from evenhand.engines.reading import MOST_COUNTED, Counted, Reader, count
@@ -35,6 +35,7 @@ from evenhand.engines.schema import (
     read_attributes,
     read_group_columns,
 )
+from evenhand.engines.site import Site, check_near, columns_near, tally_of
 from evenhand.engines.strata import learn_in_strata, without_strata
 from evenhand.errors import InputError
 from evenhand.inputs import MOST_GROUPS as MOST_STRATA
