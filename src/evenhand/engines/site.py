@@ -20,8 +20,8 @@ from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.setting import Options
 from evenhand.rules.strata import check_unstratified
 
-# Half of the bins are within so many steps of the first round's cells.
-STEPS = 4.0
+# Half of the bins are within this part of a step of the first round's cells.
+STEPS = 0.5
 USUAL_STEP = 2.0**-7
 
 
