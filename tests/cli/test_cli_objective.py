@@ -81,8 +81,6 @@ def test_the_smallest_largest_error_is_a_ceiling_in_the_rule(rows, tmp_path, cap
         (["--objective", "fbeta"], "'f2' has beta = 2"),
         (["--objective", "f1", "--costs", "1", "5"], "cannot be combined with an objective"),
         (["--criterion", "minimax_rate:accuracy"], "MinimaxRate('error')"),
-        (["--objective", "f1", "--engine", "duckdb"], "Engines maximise accuracy"),
-        (["--criterion", "pp", "--engine", "duckdb"], "Engines"),
     ],
 )
 def test_mistakes_are_named(rows, tmp_path, arguments, message, capsys):

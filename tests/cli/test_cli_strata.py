@@ -63,8 +63,13 @@ def test_what_cannot_be_done_with_strata_is_said(table, capsys):
     train = ["fit", "scores.csv", "--label", "y", "--sensitive", "sex", "--features", "p", "-o", "fair.skops"]
     assert main([*train, "--criterion", "dp within job"]) == 2
     assert "--features does not support within=" in capsys.readouterr().err
-    assert main([*FIT, "dp within job", "--engine", "duckdb"]) == 2
-    assert "An engine does not support within=" in capsys.readouterr().err
+
+
+def test_an_engine_learns_the_same_rule_within_strata(table):
+    assert main([*FIT, "dp within job"]) == 0
+    expected = eh.Rule.from_json(Path("rule.json").read_text())
+    assert main([*FIT, "dp within job", "--engine", "duckdb"]) == 0
+    np.testing.assert_array_equal(eh.Rule.from_json(Path("rule.json").read_text()).z, expected.z)
 
 
 def test_a_mixture_has_the_weights_of_each_stratum(table, capsys):

@@ -126,6 +126,7 @@ EXEMPT = {
     "evenhand.engines.Aggregate": "made by aggregate; its methods are called",
     "evenhand.engines.Aggregate.crossing": "given the crossed attributes of a criterion that was checked",
     "evenhand.engines.ErrorBound": "made by Aggregate.error_bound",
+    "evenhand.engines.NearAggregate": "made by aggregate with near=; its methods are called",
     "evenhand.engines.spark.learn_rule": "reads names and options with the code of the other engines, and needs Java",
     "evenhand.engines.spark.aggregate": "the same",
     "evenhand.engines.spark.apply": "the same",
@@ -212,6 +213,12 @@ def _strata() -> list[str]:
 def _stratified_rule() -> eh.Rule:
     criterion = eh.DemographicParity(within="job", thin=2)
     return eh.learn_rule(**{**_learning(), "criterion": criterion, "tolerance": 1.0, "strata": _strata()})
+
+
+@functools.cache
+def _stratified_mixture() -> eh.Mixture:
+    given = {**_learning(), "criterion": eh.DemographicParity(within="job", thin=2), "search": "certified"}
+    return eh.learn_rule(**given, strata=_strata(), randomize=True)
 
 
 def _frontier() -> dict[str, Any]:
@@ -390,6 +397,13 @@ def _counts() -> dict[str, Any]:
     return {"successes": np.array([30, 66]), "trials": np.array([100, 200])}
 
 
+@functools.cache
+def _near() -> Any:
+    from evenhand.engines import arrow
+
+    return arrow.aggregate(_table(), **_names(), near=_counted_rule())
+
+
 def _two_counts() -> dict[str, Any]:
     return {"successes_a": 40, "trials_a": 100, "successes_b": 50, "trials_b": 100}
 
@@ -405,7 +419,7 @@ def _saved(kind: str) -> Path:
     elif kind == "model":
         _late("evenhand.export.mlflow", "save_model")(_fair(), path, _rows()["X"])
     else:
-        _aggregate().save(path)
+        (_near if kind == "near.parquet" else _aggregate)().save(path)
     return path
 
 
@@ -603,6 +617,8 @@ def calls() -> Mapping[str, Call]:
         "evenhand.engines.Aggregate.error_bound": Call(cells.error_bound, lambda: {"rule": _counted_rule()}),
         "evenhand.engines.Aggregate.save": Call(cells.save, lambda: {"path": "counts.parquet"}),
         "evenhand.engines.Aggregate.load": Call(type(cells).load, lambda: {"path": _saved("counts.parquet")}),
+        "evenhand.engines.NearAggregate.save": Call(_near().save, lambda: {"path": "near.parquet"}),
+        "evenhand.engines.NearAggregate.load": Call(type(_near()).load, lambda: {"path": _saved("near.parquet")}),
         "evenhand.export.mlflow.save_model": Call(
             _late("evenhand.export.mlflow", "save_model"),
             lambda: {"fair": fair, "path": f"model-{secrets.token_hex(4)}", "X_sample": _rows()["X"]},
@@ -663,6 +679,7 @@ def calls() -> Mapping[str, Call]:
     for name in ("decision_function", "bias_scores", "explain"):
         found[f"evenhand.Rule.{name}"] = Call(getattr(_stratified_rule(), name), lambda: {**_deciding(), **inside})
     found["evenhand.Rule.for_stratum"] = Call(_stratified_rule().for_stratum, lambda: {"strata": "x"})
+    found["evenhand.Mixture.for_stratum"] = Call(_stratified_mixture().for_stratum, lambda: {"strata": "x"})
     for name in ("decide", "expected_decision", "lots", "bias_scores", "explain"):
         found[f"evenhand.Mixture.{name}"] = Call(getattr(mixture, name), _deciding)
     for name in ("predict", "decision_function", "expected_decision", "bias_scores", "explain", "probabilities"):

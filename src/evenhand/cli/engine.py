@@ -135,8 +135,9 @@ def summary(rule: Rule | Mixture) -> str:
         lower, upper = bound.bounds(rule.tolerance or 0.0)
         rows.append([printable(bound.name), f"{value:.4f}", f"between {lower:g} and {upper:g}"])
     cells, reading = learned.get("quantisation"), learned.get("reading", {})
+    passes = reading.get("passes", 1)
     searched = (
-        f"Status {solution.status}, on the rows themselves: {reading.get('passes', 1)} passes,"
+        f"Status {solution.status}, on the rows themselves: {passes} pass{'' if passes == 1 else 'es'},"
         f" {reading.get('rows_brought_back', 0):,} rows fetched."
         if cells is None
         else f"Searched in {cells['cells']:,} cells of width {cells['step']:g}."
