@@ -91,7 +91,9 @@ def load(path: str | os.PathLike[str]) -> Parts:
     place = local_path(path)
     try:
         with pq.ParquetFile(place, pre_buffer=False) as file:
-            header = _header((file.schema_arrow.metadata or {}).get(KEY))
+            header = read_header(
+                (file.schema_arrow.metadata or {}).get(KEY), FORMAT, VERSION, LARGEST_HEADER, "an aggregate"
+            )
             schema, level = decode_schema(header), _level(header)
             names = [*_columns(schema).values(), "weight", "rows"]
             kinds = [*[pa.int32()] * (len(names) - 2), pa.float64(), pa.int64()]
@@ -109,21 +111,25 @@ def load(path: str | os.PathLike[str]) -> Parts:
         raise AggregateFormatError(f"{place} is not an aggregate that can be read: {reason}.") from None
 
 
-def _header(text: bytes | None) -> Mapping[str, Any]:
-    if text is None or len(text) > LARGEST_HEADER:
+def read_header(text: bytes | None, kind: str, newest: int, largest: int, what: str) -> Mapping[str, Any]:
+    """Return the header of a file of a format, up to a version and a size, or raise AggregateFormatError.
+
+    ``what`` names the format in messages.
+    """
+    if text is None or len(text) > largest:
         raise AggregateFormatError("it has no header of an aggregate")
     try:
         header = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
         raise AggregateFormatError("its header is not JSON") from None
-    if not isinstance(header, Mapping) or header.get("format") != FORMAT:
-        raise AggregateFormatError("its header is not that of an aggregate")
+    if not isinstance(header, Mapping) or header.get("format") != kind:
+        raise AggregateFormatError(f"its header is not that of {what}")
     version = header.get("version")
     if type(version) is not int or version < 1:
         raise AggregateFormatError(f"its version is {version!r}, not a whole number")
-    if version > VERSION:
+    if version > newest:
         raise AggregateFormatError(
-            f"it has version {version}, but this evenhand reads versions up to {VERSION}: update evenhand"
+            f"it has version {version}, but this evenhand reads versions up to {newest}: update evenhand"
         )
     return header
 

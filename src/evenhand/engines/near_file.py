@@ -11,7 +11,7 @@ import numpy as np
 
 from evenhand._version import __version__
 from evenhand.arguments import check_path
-from evenhand.engines.aggregate_file import LARGEST_HEADER, decode_schema, encode_schema
+from evenhand.engines.aggregate_file import KEY, LARGEST_HEADER, decode_schema, encode_schema, read_header
 from evenhand.engines.cells import CountedCells
 from evenhand.engines.line import BINS
 from evenhand.engines.schema import FINEST, Schema, Words
@@ -23,7 +23,6 @@ from evenhand.rules.rule import Rule
 
 FORMAT = "evenhand-aggregate-near"
 VERSION = 1
-KEY = b"evenhand"
 NAMES = ["place", "code", "weight"]
 LARGEST_RULE = 10 * LARGEST_HEADER
 # The rule, the atoms, whether rows have weights, and the places, codes and weights of the bins.
@@ -72,7 +71,10 @@ def load(path: str | os.PathLike[str]) -> Parts:
     place = local_path(path)
     try:
         with pq.ParquetFile(place, pre_buffer=False) as file:
-            header = _header((file.schema_arrow.metadata or {}).get(KEY))
+            text = (file.schema_arrow.metadata or {}).get(KEY)
+            header = read_header(text, FORMAT, VERSION, LARGEST_RULE, "counts around a rule")
+            if header.get("bins") != BINS:
+                raise AggregateFormatError(f"it has {header.get('bins')!r} bins, but this evenhand has {BINS}")
             kinds = [pa.int32(), pa.int32(), pa.float64()]
             if file.schema_arrow.names != NAMES or file.schema_arrow.types != kinds:
                 raise AggregateFormatError("its columns are not place, code and weight")
@@ -89,22 +91,6 @@ def load(path: str | os.PathLike[str]) -> Parts:
     except (pa.ArrowException, EvenhandError, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise AggregateFormatError(f"{place} is not an aggregate that can be read: {reason}.") from None
-
-
-def _header(text: bytes | None) -> Mapping[str, Any]:
-    if text is None or len(text) > LARGEST_RULE:
-        raise AggregateFormatError("it has no header of an aggregate")
-    try:
-        header = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError):
-        raise AggregateFormatError("its header is not JSON") from None
-    if not isinstance(header, Mapping) or header.get("format") != FORMAT:
-        raise AggregateFormatError("its header is not that of counts around a rule")
-    if header.get("version") != VERSION:
-        raise AggregateFormatError(f"it has version {header.get('version')!r}, but this evenhand reads {VERSION}")
-    if header.get("bins") != BINS:
-        raise AggregateFormatError(f"it has {header.get('bins')!r} bins, but this evenhand has {BINS}")
-    return header
 
 
 def _build(header: Mapping[str, Any], schema: Schema, rule: Rule, table: Any) -> Parts:
