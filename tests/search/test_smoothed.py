@@ -320,6 +320,18 @@ def test_a_sample_of_many_rows_loses_nothing_that_the_sample_found(monkeypatch):
     np.testing.assert_allclose(utilities(results), utilities(Smoothed(max_work=2e7).solve(problem)), atol=0.01)
 
 
+def test_a_descent_from_a_good_rule_keeps_the_multipliers_that_hold_it_there(monkeypatch):
+    problem = group_problem(6, n=6000, groups=5, tolerances=(0.02,))
+    run = smoothed._Run(Scaled.of(problem).problem, np.random.default_rng(0), 6)
+    good = run.descend(0, np.zeros(4), smoothed.COLD)
+    assert run.multipliers[0].any()
+    monkeypatch.setattr(smoothed, "CORRECTIONS", 0)
+    held = run.descend(0, good, smoothed.WARM)
+    run.multipliers[:] = 0.0
+    released = run.descend(0, good, smoothed.WARM)
+    assert np.abs(held - good).max() < 0.5 * np.abs(released - good).max()
+
+
 @pytest.mark.parametrize("kind", ["counted", "weighted", "expected"])
 def test_a_sample_stands_for_all_rows(kind):
     problem = group_problem(7, n=20_000)

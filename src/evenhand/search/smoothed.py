@@ -296,6 +296,9 @@ class _Run:
         """Follow one start from large to small tau, then adjust the bounds to the counts."""
         lower, upper = self.problem.lower[step], self.problem.upper[step]
         lagrangian = Lagrangian(self.sums, self.matrix, self.size, lower, upper, penalty)
+        if stages[0] <= WARM[0]:
+            # A descent that starts near a good rule would leave it first if it had to find the multipliers again.
+            lagrangian.multipliers = self.multipliers[step] * self.size
         before = self.standing(step)
         z = follow(lagrangian, z, stages, self.note)
         for _ in range(CORRECTIONS):
