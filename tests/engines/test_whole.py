@@ -129,7 +129,7 @@ def test_two_columns_of_strata_are_applied_as_python_does(engine):
     cells = {"p_y": "p", "p_group": JOINT}
     assert_applied(rule, read(engine.apply(rule, table, **cells)), table)
     place = table.column_names.index("wing")
-    with pytest.raises(InputError if engine is arrow else duckdb.Error, match="stratum .*'wing' .*did not occur"):
+    with pytest.raises(InputError if engine is arrow else duckdb.Error, match=r"stratum .*'wing' .*did not occur"):
         read(engine.apply(rule, table.set_column(place, "wing", pa.array([9] * 900)), **cells))
     rule = in_two_columns(table, thin=5)
     new = table.set_column(place, "wing", pa.array([9, None, 7] * 300))

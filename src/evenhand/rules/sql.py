@@ -228,7 +228,7 @@ def _strata_columns(rule: Rule, strata: Mapping[str, str] | None) -> dict[str, s
 def case_of_strata(
     rule: Rule, strata: Mapping[str, str] | None, spelling: Dialect, expression: Callable[[Any], str]
 ) -> str:
-    """Return one CASE over the strata of the only column, with the expression of each, and the rule's default for other rows."""
+    """Return one CASE over the strata of the only column; other rows have the rule's default."""
     if not rule.strata:
         raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
     ((name, column),) = _strata_columns(rule, strata).items()
