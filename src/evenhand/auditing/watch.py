@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,19 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand.arguments import check_choice, check_label, check_path, check_whole, shown
 from evenhand.auditing import watch_file
 from evenhand.auditing.audit import criterion_name
-from evenhand.auditing.findings import Estimate
-from evenhand.auditing.watch_counts import BLOCKS, Counts, read_batch, read_ids, read_late_labels, strata_among
+from evenhand.auditing.watch_counts import BLOCKS, Counts, read_batch, read_ids, read_late_labels
 from evenhand.auditing.watch_findings import Moment, State, WatchedGap, WatchedVerdict
+from evenhand.auditing.watch_system import Declared, Sequences, System, plan
 from evenhand.auditing.watch_text import describe_watch, lines
 from evenhand.display import Description, Displayed
 from evenhand.errors import InputError
 from evenhand.files import local_path, write_text
-from evenhand.inputs import FloatArray, Missing, SensitiveFeatures, read_members
+from evenhand.inputs import Missing, SensitiveFeatures, read_members
 from evenhand.rules.constraints import Constraint
-from evenhand.rules.criteria import Composite, Criterion, check_tolerance, resolve
-from evenhand.rules.events import AttributeKey, Event, Stratified, base_of, display_names
+from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.events import AttributeKey, Stratified, display_names
 from evenhand.statistics.intervals import check_confidence
-from evenhand.statistics.sequences import linear_sequences, restart_share
+from evenhand.statistics.sequences import restart_share
 
 MOST_MOMENTS = 256
 MOST_CHANGES = 1000
@@ -158,7 +157,7 @@ class Watch(Displayed):
         self._began: dict[tuple[str, str | None], tuple[State, int]] = {}
         self._moments: list[Moment] = []
         self._updates, self._stride = 0, 1
-        self._written: _System | None = None
+        self._written: System | None = None
 
     @property
     def state(self) -> State:
@@ -297,7 +296,7 @@ class Watch(Displayed):
         strata = [system.bounds[k].terms[0][0].stratum for k in range(len(system.bounds)) if k not in judged]
         return tuple(dict.fromkeys(f"{s[0]}={s[1]}" for s in strata if s is not None))
 
-    def _judged(self, system: _System, part: slice) -> NDArray[np.intp]:
+    def _judged(self, system: System, part: slice) -> NDArray[np.intp]:
         """Return the bounds of a part, without those of strata in which a compared cell has few rows."""
         places, cells = np.arange(part.start, part.stop), system.bounds[part]
         keys = {bound.terms[0][0].attribute for bound in cells}
@@ -368,7 +367,7 @@ class Watch(Displayed):
         plain = [key for key in keys if isinstance(key, str)]
         if isinstance(self.groups, dict) and (stray := [name for name in self.groups if name not in plain]):
             raise InputError(f"The watch has groups of {stray[0]!r}, but the rows have {plain!r}.")
-        self._counts.everyone = any(planned.attribute is None for planned in _plan(self.criterion, keys))
+        self._counts.everyone = any(planned.attribute is None for planned in plan(self.criterion, keys))
         self._attributes = keys
         self._counts.register([(key, group) for key in plain for group in self._given(key) or ()])
         inside = [key for key in keys if isinstance(key, Stratified)]
@@ -405,7 +404,7 @@ class Watch(Displayed):
     def _tolerance(self, bound: Constraint) -> float:
         return self.tolerance if bound.tolerance is None else bound.tolerance
 
-    def _system(self) -> _System:
+    def _system(self) -> System:
         """Return the criterion expanded for the groups that occurred so far."""
         assert self._attributes is not None
         if self._written is None or self._written.cells != len(self._counts.cells):
@@ -413,157 +412,19 @@ class Watch(Displayed):
             given = frozenset(key for key in groups if self._given(key) is not None)
             # A column of strata whose values are all unknown so far has no pairs yet.
             groups |= {key: () for key in self._attributes if isinstance(key, Stratified) and key not in groups}
-            planned, cells = _plan(self.criterion, self._attributes), len(self._counts.cells)
-            self._written = _System.of(planned, groups, Declared(given, self.strata), cells)
+            planned, cells = plan(self.criterion, self._attributes), len(self._counts.cells)
+            self._written = System.of(planned, groups, Declared(given, self.strata), cells)
         return self._written
 
-    def _sequences(self, system: _System) -> tuple[_Sequences, _Sequences | None]:
+    def _sequences(self, system: System) -> tuple[Sequences, Sequences | None]:
         """Return the sequences of combinations of rates: since the start, and in the window."""
         start, window = self._counts.of(system.events)
         error = 1.0 - self.confidence
         if self.window is None:
-            return _Sequences.of(system.matrix, start, error * system.shares), None
+            return Sequences.of(system.matrix, start, error * system.shares), None
         later = float(restart_share(self._counts.start))
-        first = _Sequences.of(system.matrix, start, error / 2.0 * system.shares)
-        return first, _Sequences.of(system.matrix, window, error / 2.0 * later * system.shares)
-
-
-_UNKNOWN = Estimate(None, 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A part of the criterion on one attribute that gets a verdict, and the labels that it conditions on."""
-
-    criterion: Criterion
-    attribute: AttributeKey | None
-    labels: frozenset[int | None]
-    example: Constraint
-
-
-def _plan(criterion: Criterion, attributes: Sequence[AttributeKey]) -> list[_Planned]:
-    """Return the parts that will get a verdict, for any groups."""
-    found = []
-    pairs: dict[AttributeKey, tuple[Hashable, ...]] = {
-        key: (("s", "a"), ("s", "b")) if isinstance(key, Stratified) else ("a", "b") for key in attributes
-    }
-    for part in criterion.parts if isinstance(criterion, Composite) else (criterion,):
-        by_attribute: dict[AttributeKey | None, list[Constraint]] = {}
-        for bound in part.constraints(pairs):
-            by_attribute.setdefault(bound.terms[0][0].attribute, []).append(bound)
-        for attribute, bounds in by_attribute.items():
-            labels = frozenset(event.label for bound in bounds for event, _ in bound.terms)
-            found.append(_Planned(part, attribute, labels, bounds[0]))
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _System:
-    """The plan expanded for given groups: bounds, their events, and each event's share of the error.
-
-    ``parts`` maps bounds to verdicts; it is empty while an attribute has fewer than two groups.
-    """
-
-    cells: int
-    planned: tuple[_Planned, ...]
-    parts: tuple[slice, ...]
-    bounds: tuple[Constraint, ...]
-    events: tuple[Event, ...]
-    matrix: FloatArray
-    shares: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        planned: Sequence[_Planned],
-        groups: Mapping[AttributeKey, tuple[Hashable, ...]],
-        given: Declared,
-        cells: int,
-    ) -> _System:
-        """Expand the plan; ``given`` is what was known from the start."""
-        ready = {key: members for key, members in groups.items() if len(groups[base_of(key)]) > 1}
-        bounds: list[Constraint] = []
-        parts = []
-        for part in planned:
-            before = len(bounds)
-            if part.attribute is None or part.attribute in ready:
-                written = part.criterion.constraints(ready)
-                bounds += [bound for bound in written if bound.terms[0][0].attribute == part.attribute]
-            parts.append(slice(before, len(bounds)))
-        events = tuple(dict.fromkeys(event for bound in bounds for event, _ in bound.terms))
-        position = {event: place for place, event in enumerate(events)}
-        matrix = np.zeros((len(bounds), len(events)))
-        for row, bound in zip(matrix, bounds, strict=True):
-            for event, coefficient in bound.terms:
-                row[position[event]] += coefficient
-        labels: dict[AttributeKey | None, frozenset[int | None]] = {}
-        for part in planned:
-            labels[part.attribute] = labels.get(part.attribute, frozenset()) | part.labels
-        shares = np.array(
-            [_group_share(event, groups, given) / (len(labels) * len(labels[event.attribute])) for event in events]
-        )
-        return cls(cells, tuple(planned), tuple(parts), tuple(bounds), events, matrix, shares)
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What was known from the start: the attributes whose groups were given, and the strata of each column."""
-
-    attributes: frozenset[AttributeKey]
-    strata: Mapping[str, tuple[Hashable, ...]]
-
-
-def _group_share(event: Event, groups: Mapping[AttributeKey, tuple[Hashable, ...]], given: Declared) -> float:
-    """Return the share of an event's group, and of its stratum, in its attribute's error."""
-    key = event.attribute
-    if key is None:
-        return 1.0
-    if not isinstance(key, Stratified):
-        return _share(event.group, groups[key], equal=key in given.attributes)
-    assert isinstance(event.group, tuple)
-    stratum, group = event.group
-    known = given.strata.get(key.within)
-    share = _share(stratum, strata_among(groups[key]) if known is None else known, equal=known is not None)
-    return share * _share(group, groups[key.attribute], equal=key.attribute in given.attributes)
-
-
-def _share(member: Hashable, members: Sequence[Hashable], *, equal: bool) -> float:
-    """Return an equal share, or 1/2, 1/6, 1/12, ... in order of occurrence: the sum is at most 1."""
-    place = members.index(member) + 1
-    return 1.0 / len(members) if equal else 1.0 / (place * (place + 1))
-
-
-@dataclass(frozen=True, eq=False)
-class _Sequences:
-    """Combinations of rates at one time: values (NaN if a rate has no rows) and interval ends."""
-
-    values: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-
-    @classmethod
-    def of(cls, matrix: FloatArray, counts: FloatArray, errors: FloatArray) -> _Sequences:
-        """Return them from rows and positive decisions, of shape (2, rates)."""
-        trials, successes = counts
-        values, lower, upper = linear_sequences(matrix, successes, trials, errors)
-        return cls(np.where(np.abs(matrix) @ (trials == 0.0) > 0.0, np.nan, values), lower, upper)
-
-    def estimate(self, place: int) -> Estimate:
-        """Return one combination."""
-        value = float(self.values[place])
-        return Estimate(None if np.isnan(value) else value, float(self.lower[place]), float(self.upper[place]))
-
-    def distance(self, bounds: Sequence[Constraint], part: NDArray[np.intp]) -> Estimate:
-        """Return how far the farthest of some combinations is outside its bounds."""
-        if not len(part):
-            return _UNKNOWN
-        floor, ceiling = (np.array([getattr(bounds[k], end) for k in part]) for end in ("lower", "upper"))
-        values, lower, upper = self.values[part], self.lower[part], self.upper[part]
-        outside = np.maximum(np.maximum(floor - values, values - ceiling), 0.0)
-        known = outside[~np.isnan(outside)]
-        least = np.maximum(floor - upper, lower - ceiling).max()
-        most = np.maximum(floor - lower, upper - ceiling).max()
-        return Estimate(float(known.max()) if known.size else None, max(float(least), 0.0), max(float(most), 0.0))
+        first = Sequences.of(system.matrix, start, error / 2.0 * system.shares)
+        return first, Sequences.of(system.matrix, window, error / 2.0 * later * system.shares)
 
 
 def _read_groups(groups: Any) -> dict[str, tuple[Hashable, ...]] | tuple[Hashable, ...] | None:

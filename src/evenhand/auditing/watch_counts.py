@@ -78,8 +78,8 @@ def read_batch(
         attributes[key] = cross_attributes(attributes, key)
     inside = read_strata(strata, criterion.strata, len(decided), new=True)
     for within in criterion.stratified({name: a.groups for name, a in attributes.items()}):
-        column = _of_known_strata(within, inside[within.within], known_strata.get(within.within))
-        attributes[within] = Attribute(within, *cross([column, attributes[within.attribute]]))
+        known = _of_known_strata(within, inside[within.within], known_strata.get(within.within))
+        attributes[within] = Attribute(within, *cross([known, attributes[within.attribute]]))
     labels = np.full(len(decided), -1) if y is None else read_late_labels(y, len(decided), pos_label)
     return Batch(decided, labels, attributes, None if ids is None else read_ids(ids, len(decided)))
 

@@ -204,7 +204,8 @@ def to_sql(
 
     def decided(low: str, high: str, margin: str) -> str:
         sound = [f"{spelling.name(column)} BETWEEN {low} AND {high}" for column in columns]
-        return f"WHEN {' AND '.join([*sound, known] if known else sound)} THEN CASE WHEN {margin} > 0 THEN {positive} ELSE {negative} END"
+        condition = " AND ".join([*sound, known] if known else sound)
+        return f"WHEN {condition} THEN CASE WHEN {margin} > 0 THEN {positive} ELSE {negative} END"
 
     def edged(column: str) -> str:
         return to_the_edge(spelling.name(column), spelling)
