@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenhand.statistics.intervals import newcombe_interval, pairs_of
-from evenhand.statistics.sequences import linear_sequences, restart_share
+from evenhand.statistics.sequences import linear_sequences, restart_share, sequence_at
 
 TOLERANCE, CONFIDENCE, WINDOW, BLOCKS = 0.05, 0.95, 10_000, 5
 
@@ -156,3 +156,16 @@ def delays(stream, gap, streams, looks, rows, *, change=0, seed=1):
             ]
         )
     return np.median(np.array(found) - change * rows, axis=0)
+
+
+def ever_outside(shares, *, streams, looks, rows=60, seed=0):
+    """Return the share of streams in which a rate ever leaves its sequence; rates have these shares of the error."""
+    rng, cells = np.random.default_rng(seed), len(shares)
+    wrong, at_once = 0, 50
+    rates = np.linspace(0.2, 0.8, cells)
+    for first in range(0, streams, at_once):
+        trials = rng.multinomial(rows, np.full(cells, 1.0 / cells), size=(min(at_once, streams - first), looks))
+        successes = rng.binomial(trials, rates).cumsum(axis=1).astype(float)
+        low, high = sequence_at(successes, trials.cumsum(axis=1).astype(float), (1.0 - CONFIDENCE) * shares)
+        wrong += int(((rates < low) | (rates > high)).any(axis=(1, 2)).sum())
+    return wrong / streams

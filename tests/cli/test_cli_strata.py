@@ -86,3 +86,22 @@ def test_a_mixture_has_the_weights_of_each_stratum(table, capsys):
     assert main(["explain", "rule.json", "scores.csv", "--at", "1", "--key", "id"]) == 0
     weight = mixed.for_stratum(2).weights[0]
     assert f"rule of weight {weight:.4f}" in capsys.readouterr().out
+
+
+def test_a_watch_reads_the_strata_that_the_rule_names(table, capsys):
+    assert main([*FIT, "dp within job"]) == 0
+    watch = ["watch", "rule.json", "scores.csv", "--state"]
+    assert main([*watch, "watch.json", "--tolerance", "0.9", "--report", "watch.html"]) == 0
+    found = eh.Watch.load("watch.json")
+    assert found.strata == {"job": (1, 2)}
+    rule = eh.Rule.from_json(Path("rule.json").read_text())
+    decided = rule.decide(table["p"], table[["p_f", "p_m"]].to_numpy(), strata=table[["job"]])
+    for stratum, gap in zip((1, 2), found.gaps, strict=True):
+        inside = (table["job"] == stratum).to_numpy()
+        rates = [decided[inside & (table["sex"] == sex).to_numpy()].mean() for sex in "FM"]
+        assert gap.since_start.value == pytest.approx(rates[0] - rates[1])
+    assert "sex within job" in Path("watch.html").read_text()
+    capsys.readouterr()
+    assert main([*watch, "other.json", "--criterion", "dp within job thin 30", "--tolerance", "0.9"]) == 0
+    assert "demographic_parity on sex within job" in capsys.readouterr().out
+    assert eh.Watch.load("other.json").strata == {}

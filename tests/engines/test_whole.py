@@ -111,13 +111,60 @@ def test_strata_with_few_rows_and_new_ones_are_left_to_the_model(engine):
     assert not any(decided["bias_score_1"].to_pylist())
 
 
-def test_two_columns_of_strata_are_applied_in_batches_but_not_as_sql():
-    table = with_jobs(900, seed=5)
-    criterion = eh.DemographicParity(within="job", tolerance=0.5) & eh.DemographicParity(within="floor", tolerance=0.5)
-    rule = arrow.learn_rule(table, **NAMES, criterion=criterion, search="smoothed")
-    assert_applied(rule, arrow.apply(rule, table).read_all(), table)
-    with pytest.raises(InputError, match="several columns of strata cannot be applied as SQL"):
-        duck.apply(rule, table)
+def in_two_columns(table, *, thin=None):
+    parities = eh.DemographicParity(within="job", thin=thin) & eh.EqualOpportunity(within="wing", thin=thin)
+    return in_memory(table, criterion=parities & eh.DemographicParity(), tolerance=0.2, search="smoothed")
+
+
+def with_wings(n):
+    table = with_jobs(n, seed=5)
+    return table.append_column("wing", pa.array(np.arange(n) // 2 % 2 + 7))
+
+
+@pytest.mark.parametrize("engine", [arrow, duck])
+def test_two_columns_of_strata_are_applied_as_python_does(engine):
+    table = with_wings(900)
+    rule = in_two_columns(table)
+    assert np.count_nonzero(rule.z) > 1
+    cells = {"p_y": "p", "p_group": JOINT}
+    assert_applied(rule, read(engine.apply(rule, table, **cells)), table)
+    place = table.column_names.index("wing")
+    with pytest.raises(InputError if engine is arrow else duckdb.Error, match=r"stratum .*'wing' .*did not occur"):
+        read(engine.apply(rule, table.set_column(place, "wing", pa.array([9] * 900)), **cells))
+    rule = in_two_columns(table, thin=5)
+    new = table.set_column(place, "wing", pa.array([9, None, 7] * 300))
+    decided = read(engine.apply(rule, new, **cells))
+    arrays, joint = arrays_of(new)
+    strata = {"job": arrays["job"], "wing": [9, None, 7] * 300}
+    known = rule.decision_function(arrays["p"], joint, strata=strata)
+    assert decided["fair_margin"].to_numpy() == pytest.approx(known, abs=1e-12)
+
+
+def test_spark_applies_two_columns_of_strata_as_python_does(spark):
+    table = with_wings(300)
+    rule = in_two_columns(table)
+    cells = {"p_y": "p", "p_group": JOINT}
+    assert_applied(rule, sparks.apply(rule, spark.createDataFrame(table), **cells).toArrow(), table)
+
+
+@pytest.mark.parametrize("thin", [None, 5])
+def test_two_columns_of_strata_are_one_sql_expression(thin):
+    table = with_wings(900)
+    rule = in_two_columns(table, thin=thin)
+    arrays, joint = arrays_of(table)
+    given = {"p_y": "p", "p_group": JOINT, "dialect": "duckdb", "strata": {"wing": "wing"}}
+    asked = ", ".join(f"{rule.to_sql(**given, output=output)} AS {output}" for output in ("decision", "margin"))
+    strata = {"job": arrays["job"], "wing": arrays["wing"]}
+    decided = duckdb.connect().from_arrow(table).project(asked).to_arrow_table()
+    assert (decided["decision"].to_numpy() == rule.decide(arrays["p"], joint, strata=strata)).all()
+    assert (decided["margin"].to_numpy() == rule.decision_function(arrays["p"], joint, strata=strata)).all()
+    new = table.set_column(table.column_names.index("wing"), "wing", pa.array([9] * 900))
+    decided = duckdb.connect().from_arrow(new).project(asked).to_arrow_table()
+    if thin is None:
+        assert decided["decision"].null_count == decided["margin"].null_count == 900
+    else:
+        strata["wing"] = [9] * 900
+        assert (decided["decision"].to_numpy() == rule.decide(arrays["p"], joint, strata=strata)).all()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from watching import STREAMS, TOLERANCE, alarms, delays
+from watching import STREAMS, TOLERANCE, alarms, delays, ever_outside
 
 NUMBER, LOOKS, ROWS = 1000, 10_000, 50
 
@@ -37,3 +37,16 @@ def test_a_violation_is_seen_sooner_the_larger_it_is(stream, capsys):
 
 
 PATIENCE = {0.02: 8000, 0.05: 2000, 0.1: 1000}
+
+
+@pytest.mark.parametrize("strata", [5, 20])
+def test_all_rates_of_all_strata_stay_inside_their_sequences_at_all_times(strata, capsys):
+    shares = {
+        "given": np.full(2 * strata, 1.0 / (2 * strata)),
+        "as they occur": np.array([1.0 / (s * (s + 1)) / 2 for s in range(1, strata + 1) for _ in range(2)]),
+    }
+    for name, share in shares.items():
+        outside = ever_outside(share, streams=1000, looks=2000)
+        with capsys.disabled():
+            print(f"\n{strata} strata, {name}: outside {outside:.3f}")
+        assert outside <= 0.05

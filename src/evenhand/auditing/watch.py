@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from evenhand.arguments import check_choice, check_label, check_path, check_whole, shown
 from evenhand.auditing import watch_file
 from evenhand.auditing.audit import criterion_name
-from evenhand.auditing.findings import Estimate
 from evenhand.auditing.watch_counts import BLOCKS, Counts, read_batch, read_ids, read_late_labels
 from evenhand.auditing.watch_findings import Moment, State, WatchedGap, WatchedVerdict
+from evenhand.auditing.watch_system import Declared, Sequences, System, plan
 from evenhand.auditing.watch_text import describe_watch, lines
 from evenhand.display import Description, Displayed
 from evenhand.errors import InputError
 from evenhand.files import local_path, write_text
-from evenhand.inputs import FloatArray, Missing, SensitiveFeatures, read_members
+from evenhand.inputs import Missing, SensitiveFeatures, read_members
 from evenhand.rules.constraints import Constraint
-from evenhand.rules.criteria import Composite, Criterion, check_tolerance, resolve
-from evenhand.rules.events import AttributeKey, Event, display_names
-from evenhand.rules.strata import check_unstratified
+from evenhand.rules.criteria import Criterion, check_tolerance, resolve
+from evenhand.rules.events import AttributeKey, Stratified, display_names
 from evenhand.statistics.intervals import check_confidence
-from evenhand.statistics.sequences import linear_sequences, restart_share
+from evenhand.statistics.sequences import restart_share
 
 MOST_MOMENTS = 256
 MOST_CHANGES = 1000
@@ -53,6 +52,10 @@ class Watch(Displayed):
         change shows sooner. None keeps only the sequence since the start, which then gets all of the error.
     groups : sequence, or dict of sequences by attribute, default=None
         The groups. With None, groups are added as they occur; sequences are narrower if the groups are given.
+    strata : sequence, or dict of sequences by column, default=None
+        The strata, for a criterion with ``within``. With None, strata are added as they occur; sequences are narrower
+        if the strata are given. Rows of other strata are an error, or count in no stratum if the criterion has
+        ``thin``.
     pos_label : label, default=1
         The positive label.
     missing : {"raise", "ignore"}, default="raise"
@@ -76,6 +79,8 @@ class Watch(Displayed):
         One for each criterion and attribute.
     gaps : tuple of WatchedGap
         Each bounded combination of rates, such as the difference of any two groups.
+    left_out : tuple of str
+        The strata that are not judged at present, because a compared cell has fewer rows than the criterion's ``thin``.
     moments : tuple of Moment
         Earlier states, at most 256, evenly spread over the updates.
 
@@ -88,7 +93,10 @@ class Watch(Displayed):
     *The error* ``1 - confidence`` is divided at the start: half for the sequences since the start, half for the
     windows (all to the former without a window); equally between the attributes; equally between the labels that
     the criterion conditions on; and equally between the groups that are given, else 1/2, 1/6, 1/12, ... of it to
-    the first, second, third group that occurs. By the union bound all sequences hold simultaneously.
+    the first, second, third group that occurs. An attribute within strata has its own part of the error, which is
+    first divided between the strata in the same way: equally if they are given, else 1/2, 1/6, 1/12, ... in the order
+    in which they occur. These shares never add up to more than 1, and do not depend on decisions. By the union bound
+    all sequences hold simultaneously. ``thin`` only selects what is reported, so it costs no error.
 
     *Windows.* The rows are divided into blocks of a fifth of the window, numbered k = 1, 2, ... At the first row of
     every block a new sequence of each rate starts, over the rows from there on. The wealth of its bets starts at 1
@@ -124,6 +132,7 @@ class Watch(Displayed):
         *,
         window: int | None = 10_000,
         groups: Mapping[Any, Sequence[Hashable]] | Sequence[Hashable] | None = None,
+        strata: Mapping[str, Sequence[Hashable]] | Sequence[Hashable] | None = None,
         pos_label: Hashable = 1,
         missing: Missing = "raise",
     ) -> None:
@@ -133,11 +142,11 @@ class Watch(Displayed):
                 "A watch monitors rates of positive decisions, among everyone or among the rows of one label, but this"
                 f" criterion is about {', '.join(sorted(self.criterion.kinds - {'selection'}))}: audit it instead."
             )
-        check_unstratified(self.criterion.strata, "A watch", "audit it instead, or watch the rows of each stratum")
         self.tolerance = check_tolerance(tolerance)
         self.confidence = check_confidence(confidence)
         self.window = None if window is None else check_whole(window, "window", at_least=BLOCKS)
         self.groups = _read_groups(groups)
+        self.strata = _read_declared(strata, self.criterion.strata)
         self.pos_label = check_label(pos_label)
         self.missing: Missing = (
             "raise" if check_choice(missing, "missing", ("raise", "ignore")) == "raise" else "ignore"
@@ -148,7 +157,7 @@ class Watch(Displayed):
         self._began: dict[tuple[str, str | None], tuple[State, int]] = {}
         self._moments: list[Moment] = []
         self._updates, self._stride = 0, 1
-        self._written: _System | None = None
+        self._written: System | None = None
 
     @property
     def state(self) -> State:
@@ -182,6 +191,7 @@ class Watch(Displayed):
         y: ArrayLike | None = None,
         *,
         ids: ArrayLike | None = None,
+        strata: SensitiveFeatures | None = None,
     ) -> State:
         """Count rows, one or many, and return the state.
 
@@ -197,6 +207,8 @@ class Watch(Displayed):
             Text or whole numbers that identify the rows. A row without a label then waits for it. If its identifier
             occurs again with a label, here or in :meth:`add_labels`, it is counted among the rows of that label. At
             most a million rows wait; the oldest are dropped.
+        strata : array-like, Series, frame or dict of columns, default=None
+            Each row's stratum, for a criterion with ``within``.
 
         Returns
         -------
@@ -210,7 +222,9 @@ class Watch(Displayed):
             pos_label=self.pos_label,
             missing=self.missing,
             members=self.groups,
-            crossed=self.criterion.intersections,
+            criterion=self.criterion,
+            strata=strata,
+            known_strata=self.strata,
         )
         self._counts.check(batch)
         if self._attributes is None:
@@ -249,8 +263,9 @@ class Watch(Displayed):
         found = []
         for planned, part in zip(system.planned, system.parts, strict=True):
             key = criterion_name(planned.criterion), None if planned.attribute is None else names[planned.attribute]
-            gap = start.distance(system.bounds, part)
-            recent = None if window is None else window.distance(system.bounds, part)
+            judged = self._judged(system, part)
+            gap = start.distance(system.bounds, judged)
+            recent = None if window is None else window.distance(system.bounds, judged)
             tolerance = self._tolerance(planned.example)
             state: State = "holds" if gap.upper <= tolerance else "undecided"
             if max(gap.lower, 0.0 if recent is None else recent.lower) > tolerance:
@@ -271,6 +286,28 @@ class Watch(Displayed):
             for k, b in enumerate(system.bounds)
         )
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The strata that are not judged at present, because a compared cell has few rows."""
+        if self._attributes is None:
+            return ()
+        system = self._system()
+        judged = {place for part in system.parts for place in self._judged(system, part).tolist()}
+        strata = [system.bounds[k].terms[0][0].stratum for k in range(len(system.bounds)) if k not in judged]
+        return tuple(dict.fromkeys(f"{s[0]}={s[1]}" for s in strata if s is not None))
+
+    def _judged(self, system: System, part: slice) -> NDArray[np.intp]:
+        """Return the bounds of a part, without those of strata in which a compared cell has few rows."""
+        places, cells = np.arange(part.start, part.stop), system.bounds[part]
+        keys = {bound.terms[0][0].attribute for bound in cells}
+        thin = max((key.thin or 0 for key in keys if isinstance(key, Stratified)), default=0)
+        if not thin:
+            return places
+        trials = self._counts.of(system.events)[0][0]
+        rows = dict(zip(system.events, trials, strict=True))
+        few = {event.stratum for bound in cells for event, _ in bound.terms if rows[event] < thin}
+        return places[[bound.terms[0][0].stratum not in few for bound in cells]]
+
     def __add__(self, other: object) -> Watch:
         """Return a watch over the rows of both, such as two sites that are monitored at the same time.
 
@@ -278,7 +315,7 @@ class Watch(Displayed):
         """
         if not isinstance(other, Watch):
             return NotImplemented
-        for name in ("criterion", "tolerance", "confidence", "window", "groups", "pos_label", "missing"):
+        for name in ("criterion", "tolerance", "confidence", "window", "groups", "strata", "pos_label", "missing"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise InputError(f"These watches cannot be added: one has {name}={shown(mine)}, one {shown(theirs)}.")
@@ -322,6 +359,7 @@ class Watch(Displayed):
 
     def _empty(self) -> Self:
         options = {name: getattr(self, name) for name in ("window", "groups", "pos_label", "missing")}
+        options["strata"] = self.strata or None
         return type(self)(self.criterion, self.tolerance, self.confidence, **options)
 
     def _begin(self, keys: tuple[AttributeKey, ...]) -> None:
@@ -329,9 +367,17 @@ class Watch(Displayed):
         plain = [key for key in keys if isinstance(key, str)]
         if isinstance(self.groups, dict) and (stray := [name for name in self.groups if name not in plain]):
             raise InputError(f"The watch has groups of {stray[0]!r}, but the rows have {plain!r}.")
-        self._counts.everyone = any(planned.attribute is None for planned in _plan(self.criterion, keys))
+        self._counts.everyone = any(planned.attribute is None for planned in plan(self.criterion, keys))
         self._attributes = keys
         self._counts.register([(key, group) for key in plain for group in self._given(key) or ()])
+        inside = [key for key in keys if isinstance(key, Stratified)]
+        self._counts.register(
+            [
+                (key, pair)
+                for key in inside
+                for pair in itertools.product(self.strata.get(key.within, ()), self._given(key.attribute) or ())
+            ]
+        )
 
     def _given(self, key: AttributeKey) -> tuple[Hashable, ...] | None:
         """Return the given groups of an attribute; those of a crossed one are added as they occur."""
@@ -358,144 +404,27 @@ class Watch(Displayed):
     def _tolerance(self, bound: Constraint) -> float:
         return self.tolerance if bound.tolerance is None else bound.tolerance
 
-    def _system(self) -> _System:
+    def _system(self) -> System:
         """Return the criterion expanded for the groups that occurred so far."""
         assert self._attributes is not None
         if self._written is None or self._written.cells != len(self._counts.cells):
             groups = self._counts.groups()
             given = frozenset(key for key in groups if self._given(key) is not None)
-            self._written = _System.of(_plan(self.criterion, self._attributes), groups, given, len(self._counts.cells))
+            # A column of strata whose values are all unknown so far has no pairs yet.
+            groups |= {key: () for key in self._attributes if isinstance(key, Stratified) and key not in groups}
+            planned, cells = plan(self.criterion, self._attributes), len(self._counts.cells)
+            self._written = System.of(planned, groups, Declared(given, self.strata), cells)
         return self._written
 
-    def _sequences(self, system: _System) -> tuple[_Sequences, _Sequences | None]:
+    def _sequences(self, system: System) -> tuple[Sequences, Sequences | None]:
         """Return the sequences of combinations of rates: since the start, and in the window."""
         start, window = self._counts.of(system.events)
         error = 1.0 - self.confidence
         if self.window is None:
-            return _Sequences.of(system.matrix, start, error * system.shares), None
+            return Sequences.of(system.matrix, start, error * system.shares), None
         later = float(restart_share(self._counts.start))
-        first = _Sequences.of(system.matrix, start, error / 2.0 * system.shares)
-        return first, _Sequences.of(system.matrix, window, error / 2.0 * later * system.shares)
-
-
-_UNKNOWN = Estimate(None, 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A part of the criterion on one attribute that gets a verdict, and the labels that it conditions on."""
-
-    criterion: Criterion
-    attribute: AttributeKey | None
-    labels: frozenset[int | None]
-    example: Constraint
-
-
-def _plan(criterion: Criterion, attributes: Sequence[AttributeKey]) -> list[_Planned]:
-    """Return the parts that will get a verdict, for any groups."""
-    found = []
-    for part in criterion.parts if isinstance(criterion, Composite) else (criterion,):
-        by_attribute: dict[AttributeKey | None, list[Constraint]] = {}
-        for bound in part.constraints(dict.fromkeys(attributes, ("a", "b"))):
-            by_attribute.setdefault(bound.terms[0][0].attribute, []).append(bound)
-        for attribute, bounds in by_attribute.items():
-            labels = frozenset(event.label for bound in bounds for event, _ in bound.terms)
-            found.append(_Planned(part, attribute, labels, bounds[0]))
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _System:
-    """The plan expanded for given groups: bounds, their events, and each event's share of the error.
-
-    ``parts`` maps bounds to verdicts; it is empty while an attribute has fewer than two groups.
-    """
-
-    cells: int
-    planned: tuple[_Planned, ...]
-    parts: tuple[slice, ...]
-    bounds: tuple[Constraint, ...]
-    events: tuple[Event, ...]
-    matrix: FloatArray
-    shares: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        planned: Sequence[_Planned],
-        groups: Mapping[AttributeKey, tuple[Hashable, ...]],
-        given: frozenset[AttributeKey],
-        cells: int,
-    ) -> _System:
-        """Expand the plan; ``given`` are the attributes whose groups were known from the start."""
-        ready = {key: members for key, members in groups.items() if len(members) > 1}
-        bounds: list[Constraint] = []
-        parts = []
-        for part in planned:
-            before = len(bounds)
-            if part.attribute is None or part.attribute in ready:
-                written = part.criterion.constraints(ready)
-                bounds += [bound for bound in written if bound.terms[0][0].attribute == part.attribute]
-            parts.append(slice(before, len(bounds)))
-        events = tuple(dict.fromkeys(event for bound in bounds for event, _ in bound.terms))
-        position = {event: place for place, event in enumerate(events)}
-        matrix = np.zeros((len(bounds), len(events)))
-        for row, bound in zip(matrix, bounds, strict=True):
-            for event, coefficient in bound.terms:
-                row[position[event]] += coefficient
-        labels: dict[AttributeKey | None, frozenset[int | None]] = {}
-        for part in planned:
-            labels[part.attribute] = labels.get(part.attribute, frozenset()) | part.labels
-        shares = np.array(
-            [_group_share(event, groups, given) / (len(labels) * len(labels[event.attribute])) for event in events]
-        )
-        return cls(cells, tuple(planned), tuple(parts), tuple(bounds), events, matrix, shares)
-
-
-def _group_share(
-    event: Event, groups: Mapping[AttributeKey, tuple[Hashable, ...]], given: frozenset[AttributeKey]
-) -> float:
-    """Return the share of an event's group in its attribute's error."""
-    if event.attribute is None:
-        return 1.0
-    members = groups[event.attribute]
-    if event.attribute in given:
-        return 1.0 / len(members)
-    place = members.index(event.group) + 1
-    return 1.0 / (place * (place + 1))
-
-
-@dataclass(frozen=True, eq=False)
-class _Sequences:
-    """Combinations of rates at one time: values (NaN if a rate has no rows) and interval ends."""
-
-    values: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-
-    @classmethod
-    def of(cls, matrix: FloatArray, counts: FloatArray, errors: FloatArray) -> _Sequences:
-        """Return them from rows and positive decisions, of shape (2, rates)."""
-        trials, successes = counts
-        values, lower, upper = linear_sequences(matrix, successes, trials, errors)
-        return cls(np.where(np.abs(matrix) @ (trials == 0.0) > 0.0, np.nan, values), lower, upper)
-
-    def estimate(self, place: int) -> Estimate:
-        """Return one combination."""
-        value = float(self.values[place])
-        return Estimate(None if np.isnan(value) else value, float(self.lower[place]), float(self.upper[place]))
-
-    def distance(self, bounds: Sequence[Constraint], part: slice) -> Estimate:
-        """Return how far the farthest combination of a part is outside its bounds."""
-        if part.start == part.stop:
-            return _UNKNOWN
-        floor, ceiling = (np.array([getattr(b, end) for b in bounds[part]]) for end in ("lower", "upper"))
-        values, lower, upper = self.values[part], self.lower[part], self.upper[part]
-        outside = np.maximum(np.maximum(floor - values, values - ceiling), 0.0)
-        known = outside[~np.isnan(outside)]
-        least = np.maximum(floor - upper, lower - ceiling).max()
-        most = np.maximum(floor - lower, upper - ceiling).max()
-        return Estimate(float(known.max()) if known.size else None, max(float(least), 0.0), max(float(most), 0.0))
+        first = Sequences.of(system.matrix, start, error / 2.0 * system.shares)
+        return first, Sequences.of(system.matrix, window, error / 2.0 * later * system.shares)
 
 
 def _read_groups(groups: Any) -> dict[str, tuple[Hashable, ...]] | tuple[Hashable, ...] | None:
@@ -504,3 +433,21 @@ def _read_groups(groups: Any) -> dict[str, tuple[Hashable, ...]] | tuple[Hashabl
     if not isinstance(groups, Mapping):
         return read_members(groups, "groups")
     return {str(name): read_members(members, f"groups of {name!r}") for name, members in groups.items()}
+
+
+def _read_declared(strata: Any, columns: Sequence[str]) -> dict[str, tuple[Hashable, ...]]:
+    """Return the strata that were declared, by column."""
+    if strata is None:
+        return {}
+    if not columns:
+        raise InputError("strata needs a criterion with within=, such as within='occupation'.")
+    if not isinstance(strata, Mapping):
+        if len(columns) > 1:
+            raise InputError(f"strata must be a dict of the strata of {list(columns)!r}; got {shown(strata)}.")
+        strata = {columns[0]: strata}
+    if stray := [name for name in strata if name not in columns]:
+        raise InputError(f"strata names {shown(stray[0])}; the criterion has strata of {list(columns)!r}.")
+    found = {name: read_members(members, f"strata of {name!r}") for name, members in strata.items()}
+    if empty := [name for name, members in found.items() if not members]:
+        raise InputError(f"strata of {empty[0]!r} is empty: name the strata, or leave it out.")
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +20,15 @@ from evenhand.inputs import (
     SensitiveFeatures,
     as_column,
     as_list,
+    cross,
     cross_attributes,
     factorize,
     read_sensitive,
 )
 from evenhand.plausibility import check_same_index
-from evenhand.rules.events import AttributeKey, Event, Intersection
+from evenhand.rules.criterion import Criterion
+from evenhand.rules.events import AttributeKey, Event, Stratified
+from evenhand.rules.strata import check_known, read_strata
 
 # A group of an attribute; (None, None) is everyone.
 Cell = tuple[AttributeKey | None, Hashable]
@@ -56,24 +61,45 @@ def read_batch(
     pos_label: Hashable,
     missing: Missing,
     members: Mapping[Any, Sequence[Hashable]] | Sequence[Hashable] | None,
-    crossed: Sequence[Intersection],
+    criterion: Criterion,
+    strata: SensitiveFeatures | None,
+    known_strata: Mapping[str, tuple[Hashable, ...]],
 ) -> Batch:
-    """Return the rows passed to ``update``."""
-    check_same_index({"decisions": decisions, "groups": groups, "y": y, "ids": ids})
+    """Return the rows passed to ``update``; ``members`` and ``known_strata`` are the declared groups and strata."""
+    check_same_index({"decisions": decisions, "groups": groups, "y": y, "ids": ids, "strata": strata})
     decisions, y, ids = _one_as_list(decisions), _one_as_list(y), _one_as_list(ids)
-    if isinstance(groups, Mapping):
-        groups = {name: _one_as_list(column) for name, column in groups.items()}
-    else:
-        groups = _one_as_list(groups)
+    groups, strata = _columns_as_lists(groups), _columns_as_lists(strata)
     column = as_column(decisions, "decisions")
     if column.dtype.kind == "f" and not np.isin(column, [0.0, 1.0]).all() and pos_label not in column:
         raise InputError("decisions must be decisions, such as 0 and 1: apply a threshold to scores first.")
     _, decided = read_decisions(None, column, pos_label, ("y", "decisions"))
     attributes = read_sensitive(groups, len(decided), missing=missing, groups=members, any_number=True)
-    for key in crossed:
+    for key in criterion.intersections:
         attributes[key] = cross_attributes(attributes, key)
+    inside = read_strata(strata, criterion.strata, len(decided), new=True)
+    for within in criterion.stratified({name: a.groups for name, a in attributes.items()}):
+        known = _of_known_strata(within, inside[within.within], known_strata.get(within.within))
+        attributes[within] = Attribute(within, *cross([known, attributes[within.attribute]]))
     labels = np.full(len(decided), -1) if y is None else read_late_labels(y, len(decided), pos_label)
     return Batch(decided, labels, attributes, None if ids is None else read_ids(ids, len(decided)))
+
+
+def _of_known_strata(key: Stratified, column: Attribute, known: tuple[Hashable, ...] | None) -> Attribute:
+    """Return a column of strata in which those that were not declared are unknown; raise without ``thin``."""
+    check_known(key, column)
+    strange = [place for place, stratum in enumerate(column.groups) if known is not None and stratum not in known]
+    if strange and key.thin is None:
+        raise InputError(
+            f"The stratum {column.groups[strange[0]]!r} of {key.within!r} is not one of this watch, which has"
+            f" {list(known or ())!r}. With thin=30 in the criterion, for example, such rows count in no stratum."
+        )
+    return dataclasses.replace(column, codes=np.where(np.isin(column.codes, strange), -1, column.codes))
+
+
+def _columns_as_lists(columns: Any) -> Any:
+    if isinstance(columns, Mapping):
+        return {name: _one_as_list(column) for name, column in columns.items()}
+    return _one_as_list(columns)
 
 
 def _one_as_list(value: Any) -> Any:
@@ -145,9 +171,15 @@ class Counts:
     waiting: dict[Identifier, tuple[int, ...]] = field(default_factory=dict)
 
     def register(self, cells: Sequence[Cell]) -> None:
-        """Add new cells."""
+        """Add new cells. Every stratum has a cell for each group, so that a group without rows there shows."""
+        before = len(self.cells)
         for cell in cells:
             self.cells.setdefault(cell, len(self.cells))
+        if len(self.cells) > before:
+            known = self.groups()
+            for key in [key for key in known if isinstance(key, Stratified)]:
+                for pair in itertools.product(strata_among(known[key]), known.get(key.attribute, ())):
+                    self.cells.setdefault((key, pair), len(self.cells))
         self.total = _grown(self.total, len(self.cells))
         self.blocks = [_grown(block, len(self.cells)) for block in self.blocks]
 
@@ -163,11 +195,14 @@ class Counts:
         """Raise if a column would have more values than can be compared pairwise."""
         known = self.groups()
         for key, a in batch.attributes.items():
-            count = len({*known.get(key, ()), *a.groups})
+            members: set[Hashable] = {*known.get(key, ()), *a.groups}
+            inside = isinstance(key, Stratified)
+            name, what = (key.within, "strata") if isinstance(key, Stratified) else (str(key), "groups")
+            count = len(strata_among(members)) if inside else len(members)
             if count > MOST_GROUPS:
                 raise InputError(
-                    f"{str(key)!r} has had {count:,} different values: it looks like a number or an identifier, not"
-                    " like groups. Bin it first, or merge small groups."
+                    f"{name!r} has had {count:,} different values: it looks like a number or an identifier, not"
+                    f" like {what}. Bin it first, or merge small {what}."
                 )
 
     def add(self, batch: Batch, *, keep: bool) -> None:
@@ -279,6 +314,11 @@ class Counts:
     def _give_up_oldest(self) -> None:
         for name in list(self.waiting)[: max(len(self.waiting) - MOST_WAITING, 0)]:
             del self.waiting[name]
+
+
+def strata_among(pairs: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    """Return the strata of some pairs (stratum, group), in order of first occurrence."""
+    return tuple(dict.fromkeys(pair[0] for pair in pairs if isinstance(pair, tuple)))
 
 
 def _grown(counts: IntArray, size: int) -> IntArray:

@@ -16,14 +16,15 @@ from evenhand.auditing.watch_counts import BLOCKS, MOST_WAITING, Cell, Identifie
 from evenhand.auditing.watch_findings import Moment
 from evenhand.errors import InputError, WatchFormatError
 from evenhand.rules import criteria
-from evenhand.rules.events import AttributeKey, Intersection
+from evenhand.rules.events import AttributeKey, Intersection, Stratified
 
 if TYPE_CHECKING:
     from evenhand.auditing.watch import Watch
 
 W = TypeVar("W", bound="Watch")
 FORMAT = "evenhand-watch"
-VERSION = 1
+# Version 2 has strata. A watch without them is written as version 1, which earlier releases read.
+VERSION = 2
 LARGEST = 500_000_000
 MOST_ROWS = 2**53
 _STATES = ("holds", "violated", "undecided")
@@ -34,13 +35,14 @@ def write(watch: Watch) -> str:
     counts = watch._counts
     data = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if watch.criterion.strata else 1,
         "evenhand": __version__,
         "criterion": watch.criterion.to_dict(),
         "tolerance": watch.tolerance,
         "confidence": watch.confidence,
         "window": watch.window,
         "groups": _groups_to(watch.groups),
+        **({"strata": _groups_to(watch.strata)} if watch.criterion.strata else {}),
         "pos_label": _encode(watch.pos_label),
         "missing": watch.missing,
         "rows": counts.rows,
@@ -109,6 +111,7 @@ def _build(data: Mapping[str, Any], make: type[W]) -> W:
         data["confidence"],
         window=data["window"],
         groups=_groups_from(data["groups"]),
+        strata=_groups_from(data.get("strata")) or None,
         pos_label=_decode(data["pos_label"]),
         missing=data["missing"],
     )
@@ -118,6 +121,11 @@ def _build(data: Mapping[str, Any], make: type[W]) -> W:
         keys = tuple(_attribute_from(key) for key in _list(data["attributes"]))
         if not keys or None in keys or len(set(keys)) != len(keys):
             raise WatchFormatError("The watch's attributes cannot be read.")
+        plain: dict[AttributeKey, tuple[Hashable, ...]] = {
+            key: () for key in keys if key is not None and not isinstance(key, Stratified)
+        }
+        if {key for key in keys if isinstance(key, Stratified)} != set(watch.criterion.stratified(plain)):
+            raise WatchFormatError("The watch's attributes within strata are not those of its criterion.")
         watch._begin(keys)  # type: ignore[arg-type]
         places = len(keys) + counts.everyone
     cells = [_cell(entry) for entry in _list(data["cells"])]
@@ -232,18 +240,28 @@ def _decode(value: Any) -> Hashable:
 
 
 def _attribute_to(attribute: AttributeKey | None) -> Any:
+    if isinstance(attribute, Stratified):
+        return {"attribute": _attribute_to(attribute.attribute), "within": attribute.within, "thin": attribute.thin}
     return {"crossed": list(attribute.attributes)} if isinstance(attribute, Intersection) else attribute
 
 
 def _attribute_from(value: Any) -> AttributeKey | None:
     if isinstance(value, Mapping) and set(value) == {"crossed"}:
         return Intersection(*map(_text, _list(value["crossed"])))
+    if isinstance(value, Mapping) and set(value) == {"attribute", "within", "thin"}:
+        base, thin = _attribute_from(value["attribute"]), value["thin"]
+        if base is None or isinstance(base, Stratified):
+            raise WatchFormatError(f"The watch has {value!r} where an attribute within strata is needed.")
+        return Stratified(base, _text(value["within"]), None if thin is None else _whole(thin))
     return None if value is None else _text(value)
 
 
 def _cell(entry: Any) -> Cell:
     attribute, group = _list(entry)
-    return _attribute_from(attribute), _decode(group)
+    key, value = _attribute_from(attribute), _decode(group)
+    if isinstance(key, Stratified) and not (isinstance(value, tuple) and len(value) == 2):
+        raise WatchFormatError(f"The watch has {value!r} where a stratum and a group are needed.")
+    return key, value
 
 
 def _list(value: Any) -> list[Any]:

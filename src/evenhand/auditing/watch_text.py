@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from evenhand.display import Description, Table
+from evenhand.rules.strata import MOST_NAMED
 from evenhand.text import short_name, table_text
 
 if TYPE_CHECKING:
@@ -43,14 +44,24 @@ def lines(watch: Watch) -> Iterable[str]:
     if watch.verdicts:
         table = verdict_table(watch)
         yield from table_text(table.heads, table.rows, names=table.names).splitlines()
+    if text := left_out_text(watch):
+        yield text
 
 
 def describe_watch(watch: Watch) -> Description:
     """Return the state of a watch and its verdicts."""
     waits = [f"{watch.waiting:,} rows wait for their label."] if watch.waiting else []
+    few = [text] if (text := left_out_text(watch)) else []
     level = f"Confidence {watch.confidence:.4g} at all times together."
     tables = [verdict_table(watch)] if watch.verdicts else []
-    return Description(f"Watch of {watch.rows:,} rows", [watch.state, headline(watch), *waits, level, *tables])
+    return Description(f"Watch of {watch.rows:,} rows", [watch.state, headline(watch), *waits, *few, level, *tables])
+
+
+def left_out_text(watch: Watch) -> str:
+    """Return a sentence on the strata that are not judged; empty if there are none."""
+    left = watch.left_out
+    more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+    return f"Not judged, because of few rows: {', '.join(map(short_name, left[:MOST_NAMED]))}{more}." if left else ""
 
 
 def verdict_table(watch: Watch) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,11 +109,12 @@ def watch(
         confidence,
         window=window,
         groups={name: learned.groups[name] for name in sensitive if name in learned.groups} or None,
+        strata=_strata_of(learned) if criterion is None else None,
         pos_label=learned.classes[1],
         missing="ignore" if columns.ignore_missing else "raise",
     )
     found = _gone_on(state, fresh)
-    for batch in _batches(learned, file, columns, sensitive):
+    for batch in _batches(learned, file, columns, sensitive, watched.strata):
         found.update(**batch)
     found.save(state)
     out.say(headline(found))
@@ -143,7 +144,7 @@ def _gone_on(path: Path, fresh: Watch) -> Watch:
     if not path.exists():
         return fresh
     found = Watch.load(path)
-    for name in ("criterion", "tolerance", "confidence", "window", "groups", "pos_label"):
+    for name in ("criterion", "tolerance", "confidence", "window", "groups", "strata", "pos_label"):
         before, now = getattr(found, name), getattr(fresh, name)
         if before != now:
             raise InputError(
@@ -153,7 +154,19 @@ def _gone_on(path: Path, fresh: Watch) -> Watch:
     return found
 
 
-def _batches(rule: Rule, file: Path, columns: StreamColumns, sensitive: list[str]) -> Iterator[dict[str, Any]]:
+def _strata_of(rule: Rule) -> dict[str, list[Any]] | None:
+    """Return the strata that a rule compares, by column."""
+    from evenhand.rules.rule_strata import strata_of
+
+    found: dict[str, dict[Any, None]] = {}
+    for key in rule.stratified:
+        found.setdefault(key.within, {}).update(dict.fromkeys(strata_of(rule, key)))
+    return {column: list(members) for column, members in found.items()} or None
+
+
+def _batches(
+    rule: Rule, file: Path, columns: StreamColumns, sensitive: list[str], strata: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table in the form for Watch.update."""
     import pyarrow as pa
 
@@ -164,9 +177,10 @@ def _batches(rule: Rule, file: Path, columns: StreamColumns, sensitive: list[str
     if columns.decision is None:
         names = tables.open_table(file).names
         scored = which_columns(rule, names, columns.score, columns.group_score, columns.joint_score)
-    plain = [*sensitive, columns.label, columns.id, columns.decision]
-    numbers = [] if scored is None else scored.needed()
-    needed = list(dict.fromkeys([*(name for name in plain if name is not None), *numbers]))
+    plain = [*sensitive, *strata, columns.label, columns.id, columns.decision]
+    numbers = [] if scored is None else scored.numbers()
+    scores = [] if scored is None else scored.needed()
+    needed = list(dict.fromkeys([*(name for name in plain if name is not None), *scores]))
     for batch in tables.open_table(file, columns=needed, numbers=numbers).batches():
         if not batch.num_rows:
             continue
@@ -179,5 +193,6 @@ def _batches(rule: Rule, file: Path, columns: StreamColumns, sensitive: list[str
             "decisions": decisions,
             "groups": {name: tables.values_of(table, name) for name in sensitive},
             "y": None if columns.label is None else tables.values_of(table, columns.label),
+            "strata": {name: tables.values_of(table, name) for name in strata} or None,
             "ids": None if columns.id is None else tables.values_of(table, columns.id),
         }

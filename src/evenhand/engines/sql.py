@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from evenhand.engines.schema import BAD_LABEL, NEGATIVE, NO_LABEL, POSITIVE, REST_SLACK, Columns
 from evenhand.errors import InputError
 from evenhand.rules import lots_sql, scores
@@ -15,7 +17,7 @@ from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.rule_strata import rule_of_stratum, strata_of
 from evenhand.rules.scores import SUM_SLACK
-from evenhand.rules.sql import Dialect, Texts, dialect_of, fair_margin, group_cells
+from evenhand.rules.sql import Dialect, StratumTest, Texts, dialect_of, fair_margin, group_cells, known_strata
 
 _UNSOUND = (
     "evenhand: a row has scores that are not probabilities, or do not sum to 1"
@@ -108,10 +110,11 @@ def added_columns(
     if not rule.strata:
         return _columns_of(rule, p_y, p_group, spelling, error)
     if len(rule.strata) > 1:
-        raise InputError(
-            "A rule with several columns of strata cannot be applied as SQL: use evenhand.engines.arrow, or apply"
-            " without an engine."
-        )
+
+        def is_in(column: str, stratum: Hashable) -> str:
+            return f"{spelling.name(column)} = {value_text(stratum, kinds[column], column, spelling)}"
+
+        return _columns_of(rule, p_y, p_group, spelling, error, is_in)
     (column,) = rule.strata
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
     inside = [_in_stratum(rule, {column: s}, p_y, p_group, spelling, error) for s in members]
@@ -144,24 +147,55 @@ def _in_stratum(
 
 
 def _columns_of(
-    rule: Rule, p_y: str, p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]], spelling: Dialect, error: str
+    rule: Rule,
+    p_y: str,
+    p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]],
+    spelling: Dialect,
+    error: str,
+    is_in: StratumTest | None = None,
 ) -> list[str]:
-    """Return the expressions of a rule without strata."""
+    """Return the expressions of a rule; ``is_in`` is the condition of being in a stratum, if it has strata."""
     score = spelling.name(p_y)
     cells = group_cells(rule, p_group, spelling)
-    fair = fair_margin(rule, score, cells, spelling)
+    fair = fair_margin(rule, score, cells, spelling, is_in)
     base = _base_margin(rule, score, spelling)
     negative, positive = (spelling.label(label) for label in rule.classes)
+    known = {} if is_in is None else known_strata(rule, is_in)
+    inside = cells if is_in is None else cells | _cells_of_strata(rule, cells, spelling, is_in)
+
+    def placed(text: str) -> str:
+        for column, condition in known.items():
+            reason = spelling.label(_NO_STRATUM.format(column))
+            text = f"CASE WHEN {condition} THEN {text} ELSE {error}({reason}) END"
+        return text
 
     def guarded(text: str) -> str:
-        return f"CASE WHEN {_sound(score, cells)} THEN {text} ELSE {error}({spelling.label(_UNSOUND)}) END"
+        return placed(f"CASE WHEN {_sound(score, cells)} THEN {text} ELSE {error}({spelling.label(_UNSOUND)}) END")
 
     return [
         guarded(f"CASE WHEN {fair} > 0 THEN {positive} ELSE {negative} END"),
         guarded(fair),
-        f"({base} > 0) <> ({fair} > 0)",
-        *(_bias_score(rule, k, base, cells, spelling) for k in range(len(rule.terms))),
+        placed(f"({base} > 0) <> ({fair} > 0)"),
+        *(placed(_bias_score(rule, k, base, inside, spelling)) for k in range(len(rule.terms))),
     ]
+
+
+def _cells_of_strata(
+    rule: Rule, cells: Mapping[AttributeKey, Texts], spelling: Dialect, is_in: StratumTest
+) -> dict[AttributeKey, Texts]:
+    """Return the expressions of the probabilities within each stratum, which are 0 in the others."""
+    found: dict[AttributeKey, Texts] = {}
+    for key in rule.stratified:
+        texts, members, pairs = cells[key.attribute], rule.groups[key.attribute], rule.groups[key]
+        own = np.empty((*texts.shape[:-1], len(pairs)), dtype=object)
+        for place, pair in enumerate(pairs):
+            assert isinstance(pair, tuple)
+            test = is_in(key.within, pair[0])
+            for index in np.ndindex(texts.shape[:-1]):
+                text = texts[(*index, members.index(pair[1]))]
+                own[(*index, place)] = f"CASE WHEN {test} THEN {text} ELSE {spelling.literal(0.0)} END"
+        found[key] = own
+    return found
 
 
 def drawn_columns(

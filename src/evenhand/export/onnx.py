@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,17 +20,19 @@ from numpy.typing import ArrayLike, NDArray
 from evenhand.arguments import check_flag, check_path, shown
 from evenhand.errors import DisagreementError, InputError
 from evenhand.estimator.classifier import FairClassifier
+from evenhand.estimator.sample import strata_columns
 from evenhand.export.onnx_graph import Graph, add_recalibration, add_rule, require
 from evenhand.export.onnx_lots import KEY, add_mixture
 from evenhand.export.onnx_models import ModelGraph, has_boosting
 from evenhand.export.onnx_strata import (
     ML_OPSET,
-    STRATUM,
-    as_feed,
+    Strata,
+    add_strata,
+    as_feeds,
     by_stratum,
+    given_strata,
     sample_strata,
     strata_in_graph,
-    stratum_input,
 )
 from evenhand.files import whole_or_nothing
 from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
@@ -38,8 +40,8 @@ from evenhand.rules.events import AttributeKey, display_names
 from evenhand.rules.lots import LARGEST_KEY
 from evenhand.rules.mixture import Mixture, check_any_rule
 from evenhand.rules.rule import Rule, class_array
-from evenhand.rules.rule_strata import read_plain
-from evenhand.rules.strata import check_unstratified, read_strata
+from evenhand.rules.rule_strata import read_plain, with_strata
+from evenhand.rules.strata import read_strata
 
 PROBABILITY_SLACK = 1e-6
 RULE_OPSET, RULE_IR = 13, 8
@@ -83,8 +85,9 @@ def rule_to_onnx(
     the graph and equals that of Python. Pass a text key as the number that :func:`evenhand.rules.lots.key_numbers`
     returns, because ONNX has no MD5.
 
-    A rule or mixture with strata has one more input, ``stratum``, text or 64-bit whole numbers of shape (rows,). A new
-    stratum is decided by the model alone if the criterion has ``thin``; otherwise its margin is NaN.
+    A rule or mixture with strata has one more input, ``stratum``, text or 64-bit whole numbers of shape (rows,); a rule
+    with several columns of strata has ``stratum_NAME`` for each. A new stratum is decided by the model alone if the
+    criterion has ``thin``; otherwise its margin is NaN.
 
     A graph does not check its input: if a probability is NaN, the margin is NaN and the label negative; a value outside
     [0, 1] is clipped.
@@ -124,8 +127,9 @@ def rule_to_onnx(
     first = rule.rules[0] if isinstance(rule, Mixture) else rule
     p, columns = _sample_columns(first) if p_y is None else _given_columns(first, p_y, p_group)
     graph = Graph()
-    inside, choose = _strata(graph, first, p, strata, drawn=p_y is None)
-    given: dict[str, Any] = {} if inside is None else {"strata": inside}
+    inside = _strata(first, len(p), strata, drawn=p_y is None)
+    places = add_strata(graph, first)
+    given: dict[str, Any] = {"strata": inside} if inside else {}
     graph.input("p_y", ["rows"])
     joint = {name: array.ndim == 3 for name, array in columns.items()}
     edges = {}
@@ -134,11 +138,10 @@ def rule_to_onnx(
         size = len(rule.groups[name])
         edges[name] = graph.input(edge, ["rows", 2, size] if joint[name] else ["rows", size])
     feeds: dict[str, NDArray[Any]] = {"p_y": p, **{edges[name]: array for name, array in columns.items()}}
-    if inside is not None:
-        feeds[STRATUM] = as_feed(inside)
+    feeds |= as_feeds(first, inside)
     about: dict[str, Any] = {
         "opset": RULE_OPSET,
-        "ml_opset": None if inside is None else ML_OPSET,
+        "ml_opset": ML_OPSET if inside else None,
         "ir_version": RULE_IR,
         "metadata": {"evenhand.rule": rule.to_json()},
     }
@@ -146,29 +149,27 @@ def rule_to_onnx(
         key = _sample_keys(len(p)) if keyed else None
         if key is not None:
             feeds[graph.input(KEY, ["rows"], whole=True)] = key
+        choose = _choose(graph, first, places)
         add_mixture(graph, rule, "p_y", edges, joint, rule.classes, KEY if keyed else None, choose)
         drawn = rule.lots(p, columns or None, key=key, **given)
         expected = rule.expected_decision(p, columns or None, **given)
         return _check_drawn_and_write(graph.model(**about), feeds, class_array(rule.classes), expected, drawn, path)
-    add_rule(graph, rule, "p_y", edges, joint, rule.classes, choose)
+    add_rule(graph, rule, "p_y", edges, joint, rule.classes, strata_in_graph(rule), places)
     margin = rule.decision_function(p, columns or None, **given)
     return _check_and_write(graph.model(**about), feeds, class_array(rule.classes), margin, 0.0, path)
 
 
-def _strata(
-    graph: Graph, rule: Rule, p: FloatArray, strata: SensitiveFeatures | None, *, drawn: bool
-) -> tuple[NDArray[Any] | None, Callable[[Callable[[Any], str]], str] | None]:
-    """Return the strata to compare on, and how a graph chooses each row's numbers; None twice without strata."""
+def _strata(rule: Rule, n_rows: int, strata: SensitiveFeatures | None, *, drawn: bool) -> Strata:
+    """Return the strata to compare on, by column; empty without strata."""
     if not rule.strata:
-        read_strata(strata, (), len(p))
-        return None, None
-    place = stratum_input(graph, strata_in_graph(rule))
-    if drawn:
-        found = sample_strata(rule, len(p))
-    else:
-        (column,) = read_strata(strata, rule.strata, len(p), new=True).values()
-        found = np.array(column.groups)[column.codes]
-    return found, lambda add: by_stratum(graph, rule, place, add)
+        read_strata(strata, (), n_rows)
+        return {}
+    return sample_strata(rule, n_rows) if drawn else given_strata(rule, strata, n_rows)
+
+
+def _choose(graph: Graph, rule: Rule, places: Mapping[str, str]) -> Callable[[Callable[[Any], str]], str] | None:
+    """Return how the graph of a mixture chooses each row's numbers; None without strata."""
+    return (lambda add: by_stratum(graph, rule, places, add)) if rule.strata else None
 
 
 def _sample_keys(n: int) -> NDArray[np.int64]:
@@ -192,6 +193,8 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     :func:`rule_to_onnx`; draws by scores are not supported here, because scores may differ from Python's in their
     last digit. The models are converted with skl2onnx, those of LightGBM and XGBoost with onnxmltools, and those of
     CatBoost with its own exporter.
+    With strata there is one more input, ``stratum``, or ``stratum_NAME`` for each of several columns, as in
+    :func:`rule_to_onnx`: the values of the column that ``within`` names, which remains a feature as well.
     Histogram gradient boosting, forests and :class:`evenhand.paper.models.MLP`, alone or at the end of a Pipeline, have
     their own converters here, because the standard ones would round the thresholds or the sums.
 
@@ -202,7 +205,8 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     path : path
         The file; it is written completely after the comparison, or not at all.
     X_sample : array or frame
-        Rows for the comparison, the more the better: the validation set, or some days of production.
+        Rows for the comparison, the more the better: the validation set, or some days of production. With strata,
+        each row is compared twice: in its own stratum, and in any other, so that every stratum is compared.
 
     Returns
     -------
@@ -231,11 +235,11 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
             "This classifier decides with the sensitive attribute itself, which its ONNX graph would not have:"
             " export its rule with rule_to_onnx(fair.rule_, path), and pass the probabilities to that."
         )
-    p_y, p_group = fair.probabilities(X_sample)
+    first = fair.rule_.rules[0] if isinstance(fair.rule_, Mixture) else fair.rule_
+    (p_y, p_group), X = fair.probabilities(X_sample), fair._features(X_sample)
     if not len(p_y):
         raise InputError("X_sample has no rows: pass some rows for the comparison.")
-    check_unstratified(fair.rule_.strata, "ONNX", "write its rule, with rule_to_onnx")
-    X = fair._features(X_sample)
+    strata_in_graph(first)
     models = fair._models
     graph = ModelGraph(X, boosts=has_boosting(models))
     edge = graph.probabilities(models.estimator, models.classes)
@@ -252,18 +256,26 @@ def classifier_to_onnx(fair: FairClassifier, path: str | os.PathLike[str], X_sam
     labels = [classes[1 - models.positive_index], classes[models.positive_index]]
     rule, ordered = fair.rule_, fair.classes_[[1 - models.positive_index, models.positive_index]]
     graph.output("probability", probability, graph.onnx.TensorProto.DOUBLE, ["rows"])
-    about = {"evenhand.rule": rule.to_json()}
+    about, feeds, places = {"evenhand.rule": rule.to_json()}, graph.feeds(X), add_strata(graph, first)
+    if first.strata:
+        # Strata that are not in the sample are compared, too.
+        own = given_strata(first, strata_columns(X_sample, first.strata), len(p_y))
+        inside = {name: np.append(own[name], other) for name, other in sample_strata(first, len(p_y)).items()}
+        feeds = {name: np.concatenate([array, array]) for name, array in feeds.items()} | as_feeds(first, inside)
+        p_y = np.append(p_y, p_y)
+        plain = {name: np.concatenate([p_group[name], p_group[name]]) for name in first.attributes}
+        p_group = cast(dict[AttributeKey, FloatArray], with_strata(first, p_y, plain, inside))
     if isinstance(rule, Mixture):
         key = _sample_keys(len(p_y))
-        feeds = {graph.input(KEY, ["rows"], whole=True): key, **graph.feeds(X)}
-        add_mixture(graph, rule, decisive, groups, joint, labels, KEY)
+        feeds[graph.input(KEY, ["rows"], whole=True)] = key
+        add_mixture(graph, rule, decisive, groups, joint, labels, KEY, _choose(graph, first, places))
         expected, drawn = rule.expected_decision(p_y, p_group or None), rule.lots(p_y, p_group or None, key=key)
         return _check_drawn_and_write(graph.finish(about), feeds, ordered, expected, drawn, path)
-    add_rule(graph, rule, decisive, groups, joint, labels)
+    add_rule(graph, rule, decisive, groups, joint, labels, strata_in_graph(rule), places)
     margin = rule.decision_function(p_y, p_group or None)
-    form = rule.linear_form(joint=joint)
+    form = rule.linear_form(joint={**joint, **{key: joint[key.attribute] for key in rule.stratified}})
     scale = form.slope + sum(float(np.abs(weights).sum()) for weights in form.columns.values())
-    return _check_and_write(graph.finish(about), graph.feeds(X), ordered, margin, PROBABILITY_SLACK * scale, path)
+    return _check_and_write(graph.finish(about), feeds, ordered, margin, PROBABILITY_SLACK * scale, path)
 
 
 def _given_columns(

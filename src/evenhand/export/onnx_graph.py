@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from evenhand import errors
 from evenhand._version import __version__
 from evenhand.errors import InputError
 from evenhand.estimator.recalibration import FLOOR, product_pairs
+from evenhand.rules.events import Stratified
+from evenhand.rules.rule_strata import weights_by_stratum
 
 if TYPE_CHECKING:
     from evenhand.estimator.recalibration import Recalibration
@@ -169,20 +171,18 @@ def add_rule(
     p_group: Mapping[AttributeKey, str],
     joint: Mapping[AttributeKey, bool],
     labels: Sequence[Any],
-    choose: Callable[[Callable[[Any], str]], str] | None = None,
+    strata: Mapping[str, Sequence[Hashable]],
+    places: Mapping[str, str],
 ) -> None:
     """Add the rule after the edges of its probabilities, with the outputs ``label`` and ``fair_margin``.
 
     The operations and their order are those of :meth:`evenhand.Rule.decision_function`, in double precision,
-    so that a runtime that follows IEEE 754 returns exactly the same margin. With strata, ``choose`` selects each row's
-    margin from those of all strata.
+    so that a runtime that follows IEEE 754 returns exactly the same margin. ``strata`` has the strata of each column,
+    and ``places`` the edges of each row's place among them.
     """
     kinds = graph.onnx.TensorProto
-    given = to_the_edge(graph, p_y), split_columns(graph, rule, p_group, joint), joint
-    if choose is None:
-        margin = add_margin(graph, rule, *given)
-    else:
-        margin = choose(lambda stratum: add_margin(graph, rule.for_stratum(stratum), *given))
+    columns = split_columns(graph, rule, p_group, joint)
+    margin = add_margin(graph, rule, to_the_edge(graph, p_y), columns, joint, strata, places)
     positive = graph.add("Greater", margin, graph.constant(0.0))
     label, kind = add_label(graph, positive, labels)
     graph.output("label", label, kind, ["rows"])
@@ -211,22 +211,38 @@ def add_margin(
     p_y: str,
     columns: Mapping[AttributeKey, Sequence[str]],
     joint: Mapping[AttributeKey, bool],
+    strata: Mapping[str, Sequence[Hashable]] | None = None,
+    places: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the edge of the fair margin, over edges that are already clipped to [0, 1]."""
-    form = rule.linear_form(joint=joint)
-    columns = {attribute: columns[attribute] for attribute in form.columns}
+    """Return the edge of the fair margin, over edges that are already clipped to [0, 1]; see :func:`add_rule`."""
+    form = rule.linear_form(joint={**joint, **{key: joint[key.attribute] for key in rule.stratified}})
     label_term = graph.add("Mul", graph.constant(form.slope), p_y)
     margin: str = graph.add("Add", graph.constant(form.intercept), label_term)
     flat = graph.constant(np.array([-1], dtype=np.int64))
-    for attribute, edges in columns.items():
-        weights = form.columns[attribute].ravel()
-        total = None
-        for weight, column in zip(weights, edges, strict=True):
-            term = _times(graph, float(weight), column)
-            total = term if total is None else graph.add("Add", total, term)
-        assert total is not None
-        margin = graph.add("Sub", margin, graph.add("Reshape", total, flat))
+    for key, weights in form.columns.items():
+        if not isinstance(key, Stratified):
+            total = graph.add("Reshape", _sum(graph, weights.ravel().tolist(), columns[key]), flat)
+            margin = graph.add("Sub", margin, total)
+            continue
+        assert strata is not None
+        assert places is not None
+        # A row in no compared stratum is left to the model if the criterion allows it.
+        found = graph.constant(np.nan if key.thin is None else 0.0)
+        for stratum, (own, at) in weights_by_stratum(rule, key, weights).items():
+            total = graph.add("Reshape", _sum(graph, own, [columns[key.attribute][place] for place in at]), flat)
+            code = graph.constant(np.int64(strata[key.within].index(stratum)))
+            found = graph.add("Where", graph.add("Equal", places[key.within], code), total, found)
+        margin = graph.add("Sub", margin, found)
     return margin
+
+
+def _sum(graph: Graph, weights: Sequence[float], columns: Sequence[str]) -> str:
+    """Return the edge of the sum of some columns times numbers, from left to right."""
+    terms = [_times(graph, weight, column) for weight, column in zip(weights, columns, strict=True)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = graph.add("Add", total, term)
+    return total
 
 
 def _times(graph: Graph, weight: float, column: str) -> str:

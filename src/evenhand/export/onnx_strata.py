@@ -1,8 +1,8 @@
-"""Strata in ONNX graphs: one more input, and for each row the numbers of its own stratum."""
+"""Strata in ONNX graphs: an input for each column of strata, and for each row the numbers of its own strata."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,35 +10,53 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.export.onnx_graph import ML, Graph
+from evenhand.inputs import Attribute, SensitiveFeatures
 from evenhand.rules.rule_strata import NO_STRATUM, strata_of
+from evenhand.rules.strata import read_strata
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
 
-STRATUM = "stratum"
 ML_OPSET = 2
+Strata = dict[str, NDArray[Any]]
 
 
-def strata_in_graph(rule: Rule) -> list[Hashable]:
-    """Return the strata that a graph tells apart, or raise if ONNX cannot represent them."""
-    if len(rule.strata) > 1:
-        raise InputError(
-            f"A graph has one input of strata, but this rule has strata of {list(rule.strata)!r}: write one file for"
-            " each stratum, of rule.for_stratum(...)."
-        )
-    members = list(dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key)))
-    if {type(stratum) for stratum in members} not in ({str}, {int}):
-        raise InputError(
-            f"ONNX can represent strata that are all text or all whole numbers; got {members[:3]!r}: write one file for"
-            " each stratum, of rule.for_stratum(...)."
-        )
-    return members
+def strata_in_graph(rule: Rule) -> dict[str, list[Any]]:
+    """Return the strata of each column that a graph tells apart, or raise if ONNX cannot represent them.
+
+    Whole numbers that are stored as floats, as in an array of features, are whole numbers.
+    """
+    found: dict[str, list[Any]] = {}
+    for key in rule.stratified:
+        known = found.setdefault(key.within, [])
+        known += [stratum for stratum in strata_of(rule, key) if stratum not in known]
+    for column, members in found.items():
+        whole = all(type(s) is int or (type(s) is float and s.is_integer()) for s in members)
+        if not whole and {type(stratum) for stratum in members} != {str}:
+            raise InputError(
+                "ONNX can represent strata that are all text or all whole numbers; those of"
+                f" {column!r} are {members[:3]!r}: write one file for each stratum, of rule.for_stratum(...)."
+            )
+    return found
 
 
-def stratum_input(graph: Graph, members: Sequence[Hashable]) -> str:
-    """Declare the input of the strata, text or whole numbers; return the edge of each row's place among them, or -1."""
+def stratum_input(rule: Rule, column: str) -> str:
+    """Return the name of the input of a column of strata."""
+    return "stratum" if len(rule.strata) == 1 else f"stratum_{column}"
+
+
+def add_strata(graph: Graph, rule: Rule) -> dict[str, str]:
+    """Declare the inputs of the strata; return the edges of each row's place among the strata of each column."""
+    return {
+        column: _places(graph, stratum_input(rule, column), members)
+        for column, members in strata_in_graph(rule).items()
+    }
+
+
+def _places(graph: Graph, name: str, members: Sequence[Hashable]) -> str:
+    """Declare one input, text or whole numbers; return the edge of each row's place among the members, or -1."""
     text = isinstance(members[0], str)
-    edge = graph.input(STRATUM, ["rows"], text=text, whole=not text)
+    edge = graph.input(name, ["rows"], text=text, whole=not text)
     if text:
         # Equal compares texts only in recent versions of ONNX.
         names = [str(stratum) for stratum in members]
@@ -54,29 +72,57 @@ def stratum_input(graph: Graph, members: Sequence[Hashable]) -> str:
     return place
 
 
-def by_stratum(graph: Graph, rule: Rule, place: str, add: Callable[[Any], str]) -> str:
-    """Return the edge of each row's number, from the edges that ``add`` returns for each stratum.
+def by_stratum(graph: Graph, rule: Rule, places: Mapping[str, str], add: Callable[[Any], str]) -> str:
+    """Return the edge of each row's number, from the edges that ``add`` returns for each stratum of the only column.
 
     Rows of other strata have the number of the model alone if the rule allows it, else NaN.
     """
+    ((column, members),) = strata_in_graph(rule).items()
     thin = all(key.thin is not None for key in rule.stratified)
     found = add(NO_STRATUM) if thin else graph.constant(np.nan)
-    for code, stratum in enumerate(strata_in_graph(rule)):
-        same = graph.add("Equal", place, graph.constant(np.int64(code)))
+    for code, stratum in enumerate(members):
+        same = graph.add("Equal", places[column], graph.constant(np.int64(code)))
         found = graph.add("Where", same, add(stratum), found)
     return found
 
 
-def sample_strata(rule: Rule, n_rows: int) -> NDArray[Any]:
-    """Return strata to compare on: all of the rule's, and a new one if it allows that."""
+def given_strata(rule: Rule, strata: SensitiveFeatures | None, n_rows: int) -> Strata:
+    """Return each row's strata as they are passed to the graph; an unknown one is a value that no stratum has."""
+    columns = read_strata(strata, rule.strata, n_rows, new=True)
+    return {name: _values(columns[name], members) for name, members in strata_in_graph(rule).items()}
+
+
+def _values(column: Attribute, members: Sequence[Hashable]) -> NDArray[Any]:
+    new, listed = _new_stratum(members), set(members)
+    known = np.empty(len(column.groups) + 1, dtype=object)
+    known[:] = [*(stratum if stratum in listed else new for stratum in column.groups), new]
+    return np.asarray(known[column.codes])
+
+
+def sample_strata(rule: Rule, n_rows: int) -> Strata:
+    """Return strata to compare on: all combinations of the rule's, with a new one where it allows that."""
+    found, period = {}, 1
+    for column, members in strata_in_graph(rule).items():
+        if all(key.thin is not None for key in rule.stratified if key.within == column):
+            members = [*members, _new_stratum(members)]
+        values = np.empty(len(members), dtype=object)
+        values[:] = members
+        found[column] = values[np.arange(n_rows) // period % len(members)]
+        period *= len(members)
+    return found
+
+
+def _new_stratum(members: Sequence[Any]) -> Any:
+    """Return a stratum that is not among the members, of their type."""
+    if isinstance(members[0], str):
+        return max(members, key=lambda stratum: len(str(stratum))) + " another"
+    return type(members[0])(max(members) + 1)
+
+
+def as_feeds(rule: Rule, strata: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return strata as onnxruntime takes them, by input."""
     members = strata_in_graph(rule)
-    if all(key.thin is not None for key in rule.stratified):
-        members.append(
-            " another " if isinstance(members[0], str) else max(m for m in members if isinstance(m, int)) + 1
-        )
-    return np.array(members)[np.arange(n_rows) % len(members)]
-
-
-def as_feed(strata: NDArray[Any]) -> NDArray[Any]:
-    """Return strata as onnxruntime takes them."""
-    return strata.astype(object) if strata.dtype.kind in "UO" else strata.astype(np.int64)
+    return {
+        stratum_input(rule, column): values if isinstance(members[column][0], str) else values.astype(np.int64)
+        for column, values in strata.items()
+    }

@@ -10,7 +10,7 @@ from evenhand.arguments import check_path, check_text, shown
 from evenhand.auditing.findings import Estimate
 from evenhand.auditing.watch import Watch
 from evenhand.auditing.watch_findings import WatchedVerdict
-from evenhand.auditing.watch_text import worst_of
+from evenhand.auditing.watch_text import left_out_text, worst_of
 from evenhand.errors import InputError
 from evenhand.files import local_path, write_text
 from evenhand.report import charts
@@ -98,7 +98,8 @@ def _sentence(watch: Watch) -> str:
         "holds": f"Since row {watch.since:,} the decisions meet {what}",
         "undecided": f"It is undecided whether the decisions meet {what}",
     }[watch.state]
-    return f"{said}: the gap {span} is {_text(gap)} points, and {tolerance_text(worst.tolerance)} are allowed."
+    few = f" {text}" if (text := left_out_text(watch)) else ""
+    return f"{said}: the gap {span} is {_text(gap)} points, and {tolerance_text(worst.tolerance)} are allowed.{few}"
 
 
 def _text(estimate: Estimate) -> str:

@@ -73,6 +73,22 @@ def strata_of(rule: Rule, key: Stratified) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(pair[0] for pair in rule.groups[key] if isinstance(pair, tuple)))
 
 
+def weights_by_stratum(rule: Rule, key: Stratified, weights: FloatArray) -> dict[Any, tuple[list[float], list[int]]]:
+    """Return, for each stratum, the weights of its own pairs in a linear form, and their places in p_group.
+
+    ``weights`` has shape (pairs,) or (2, pairs); the places are those in an array of shape (groups,) or (2, groups).
+    """
+    members, pairs = rule.groups[key.attribute], rule.groups[key]
+    found: dict[Any, tuple[list[float], list[int]]] = {stratum: ([], []) for stratum in strata_of(rule, key)}
+    for label, row in enumerate(weights.reshape(-1, len(pairs)).tolist()):
+        for weight, pair in zip(row, pairs, strict=True):
+            assert isinstance(pair, tuple)
+            own, places = found[pair[0]]
+            own.append(weight)
+            places.append(label * len(members) + members.index(pair[1]))
+    return found
+
+
 def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
     """Return the rule of one stratum; see :meth:`evenhand.Rule.for_stratum`."""
     given = strata if isinstance(strata, Mapping) else dict.fromkeys(rule.strata[:1], strata)

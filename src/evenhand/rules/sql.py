@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_choice, check_text, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
-from evenhand.rules.rule_strata import NO_STRATUM, strata_of
+from evenhand.rules.events import Stratified
+from evenhand.rules.rule_strata import NO_STRATUM, strata_of, weights_by_stratum
 from evenhand.rules.scores import by_attribute
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 Output = Literal["decision", "margin"]
 Texts = NDArray[np.object_]
+# A column of strata and a stratum: the condition that a row is in it.
+StratumTest = Callable[[str, Hashable], str]
 
 
 def _doubled(text: str) -> str:
@@ -180,27 +183,34 @@ def to_sql(
     spelling = dialect_of(dialect)
     check_choice(output, "output", ("decision", "margin"))
     check_text(p_y, "p_y", "the name of a column")
-    if rule.strata or strata is not None:
+    if len(rule.strata) == 1 or (strata is not None and not rule.strata):
         options = {"p_y": p_y, "p_group": p_group, "dialect": dialect}
         return case_of_strata(
             rule, strata, spelling, lambda own: to_sql(rule.for_stratum(own), output=output, **options)
         )
+    inside = _strata_columns(rule, strata)
+
+    def is_in(column: str, stratum: Hashable) -> str:
+        return f"{spelling.name(inside[column])} = {spelling.label(stratum)}"
+
     cells = group_cells(rule, p_group, spelling)
-    margin = fair_margin(rule, spelling.name(p_y), cells, spelling)
+    margin = fair_margin(rule, spelling.name(p_y), cells, spelling, is_in)
+    known = " AND ".join(known_strata(rule, is_in).values())
     if output == "margin":
-        return margin
+        return f"CASE WHEN {known} THEN {margin} END" if known else margin
     negative, positive = (spelling.label(label) for label in rule.classes)
     given = [name for array in group_columns(rule, p_group).values() for name in array.reshape(-1).tolist()]
     columns = [p_y, *(name for name in given if name is not None)]
 
     def decided(low: str, high: str, margin: str) -> str:
-        inside = " AND ".join(f"{spelling.name(column)} BETWEEN {low} AND {high}" for column in columns)
-        return f"WHEN {inside} THEN CASE WHEN {margin} > 0 THEN {positive} ELSE {negative} END"
+        sound = [f"{spelling.name(column)} BETWEEN {low} AND {high}" for column in columns]
+        condition = " AND ".join([*sound, known] if known else sound)
+        return f"WHEN {condition} THEN CASE WHEN {margin} > 0 THEN {positive} ELSE {negative} END"
 
     def edged(column: str) -> str:
         return to_the_edge(spelling.name(column), spelling)
 
-    at_the_edge = fair_margin(rule, edged(p_y), group_cells(rule, p_group, spelling, edged), spelling)
+    at_the_edge = fair_margin(rule, edged(p_y), group_cells(rule, p_group, spelling, edged), spelling, is_in)
     low, high = spelling.literal(-EDGE_SLACK), spelling.literal(1.0 + EDGE_SLACK)
     # Engines sort NaN differently, but it is in no range, and neither is NULL.
     return f"CASE {decided('0', '1', margin)} {decided(low, high, at_the_edge)} END"
@@ -219,15 +229,10 @@ def _strata_columns(rule: Rule, strata: Mapping[str, str] | None) -> dict[str, s
 def case_of_strata(
     rule: Rule, strata: Mapping[str, str] | None, spelling: Dialect, expression: Callable[[Any], str]
 ) -> str:
-    """Return one CASE over the strata, with the expression of each, and the rule's default for other rows."""
+    """Return one CASE over the strata of the only column; other rows have the rule's default."""
     if not rule.strata:
         raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
-    columns = _strata_columns(rule, strata)
-    if len(columns) > 1:
-        raise InputError(
-            "A rule with several columns of strata cannot be written as one SQL expression: use for_stratum."
-        )
-    ((name, column),) = columns.items()
+    ((name, column),) = _strata_columns(rule, strata).items()
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
     cases = [
         f"WHEN {spelling.name(column)} = {spelling.label(stratum)} THEN {expression({name: stratum})}"
@@ -253,15 +258,43 @@ def dialect_of(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def fair_margin(rule: Rule, p_y: str, cells: Mapping[AttributeKey, Texts], spelling: Dialect) -> str:
-    """Return the fair margin over expressions for p_y and for each of the group probabilities."""
-    form = rule.linear_form(joint={name: array.ndim == 2 for name, array in cells.items()})
+def fair_margin(
+    rule: Rule, p_y: str, cells: Mapping[AttributeKey, Texts], spelling: Dialect, is_in: StratumTest | None = None
+) -> str:
+    """Return the fair margin over expressions for p_y and for each of the group probabilities.
+
+    ``is_in`` returns the condition that a row is in a stratum of a column. A row in no compared stratum of a column is
+    not changed by that column's terms; see :func:`known_strata`.
+    """
+    joint = {name: array.ndim == 2 for name, array in cells.items()}
+    form = rule.linear_form(joint={**joint, **{key: joint[key.attribute] for key in rule.stratified}})
     margin = f"{spelling.literal(form.intercept)} + {spelling.literal(form.slope)} * {p_y}"
-    for name, array in cells.items():
-        weights = form.columns[name].reshape(-1)
-        terms = [f"{spelling.literal(float(w))} * {cell}" for w, cell in zip(weights, array.reshape(-1), strict=True)]
-        margin = f"({margin}) - ({' + '.join(terms)})"
+
+    def total(weights: Sequence[float], texts: Sequence[str]) -> str:
+        return " + ".join(f"{spelling.literal(float(w))} * {cell}" for w, cell in zip(weights, texts, strict=True))
+
+    for key, weights in form.columns.items():
+        if not isinstance(key, Stratified):
+            margin = f"({margin}) - ({total(weights.reshape(-1).tolist(), cells[key].reshape(-1).tolist())})"
+            continue
+        assert is_in is not None
+        texts = cells[key.attribute].reshape(-1)
+        cases = " ".join(
+            f"WHEN {is_in(key.within, stratum)} THEN {total(own, texts[at].tolist())}"
+            for stratum, (own, at) in weights_by_stratum(rule, key, weights).items()
+        )
+        margin = f"({margin}) - (CASE {cases} ELSE {spelling.literal(0.0)} END)"
     return margin
+
+
+def known_strata(rule: Rule, is_in: StratumTest) -> dict[str, str]:
+    """Return the conditions that a row is in a known stratum, for each column where no other can be decided."""
+    found: dict[str, list[str]] = {}
+    for key in rule.stratified:
+        if key.thin is None:
+            some = " OR ".join(is_in(key.within, stratum) for stratum in strata_of(rule, key))
+            found.setdefault(key.within, []).append(f"({some})")
+    return {column: " AND ".join(dict.fromkeys(conditions)) for column, conditions in found.items()}
 
 
 def group_cells(
