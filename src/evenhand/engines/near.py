@@ -23,6 +23,8 @@ from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
 from evenhand.engines.line import BINS, Breakpoints, Histogram, infeasible
 from evenhand.engines.near_file import load, save
+from evenhand.engines.near_lines import lines_of_site
+from evenhand.engines.near_plane import NearLines, learn_in_lines
 from evenhand.engines.site import Site, tally_of
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
@@ -107,7 +109,8 @@ class NearAggregate:
         return hash((self.atoms, self.places.tobytes()))
 
     def __repr__(self) -> str:
-        return f"NearAggregate({self.n_rows:,} rows in {len(self.weight):,} bins around z = {self.rule.z[0]:.6g})"
+        z = ", ".join(f"{one:.6g}" for one in self.rule.z)
+        return f"NearAggregate({self.n_rows:,} rows in {len(self.weight):,} bins around z = {z})"
 
     @property
     def n_rows(self) -> int:
@@ -130,16 +133,14 @@ class NearAggregate:
                 "The shares of labels and groups are not those of the rule that the counts are around: some sites are"
                 " missing, or their rows have changed. Learn from the first round's counts of the same rows again."
             )
-        tally = tally_of(Site(self.atoms.schema, rule), self.weighted)
-        histogram = Histogram(ground, self._dense(ground))
-        return _best(ground, histogram, tally)
-
-    def _dense(self, ground: Ground) -> FloatArray:
-        """Return the counts as an array, with the numbers that the learning gives to labels and groups."""
-        fields = Site(self.atoms.schema, self.rule).fields_of(self.codes)
-        codes = ground.codes_of({"s0": self.weight, **fields})
+        site = Site(self.atoms.schema, rule)
+        # The learning has other numbers for labels and groups.
+        codes = ground.codes_of({"s0": self.weight, **site.fields_of(self.codes)})
+        if site.dimension == 2:
+            return learn_in_lines(NearLines(lines_of_site(site, self.weighted, ground), self.places, codes, self.weight))
         size = (2 * BINS + 3) * ground.n_codes
-        return np.bincount(self.places * ground.n_codes + codes, self.weight, size).astype(np.float64)
+        dense = np.bincount(self.places * ground.n_codes + codes, self.weight, size).astype(np.float64)
+        return _best(ground, Histogram(ground, dense), tally_of(site, self.weighted))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the aggregate as a Parquet file that any tool can read; the file is complete or absent."""
