@@ -29,6 +29,7 @@ UNSURE_TO, UNSURE_SIZE = 2.0**-20, 2.0**-21
 # About one row, of this many, turns inside the fine bins that a place is in.
 FEWEST_BITS, MOST_BITS, ROWS_WITHOUT = 2, 12, 14
 MORE_FOR_DIRECTIONS = 2
+REACH = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +142,9 @@ def lines_of_site(site: Site, weighted: bool, ground: Ground | None = None) -> F
     n_rows = rule.learned_from.get("rows")
     rows = n_rows if isinstance(n_rows, int) and n_rows > 0 else 1
     more = int(np.clip(rows.bit_length() - ROWS_WITHOUT, FEWEST_BITS, MOST_BITS))
-    view = View(np.array(rule.z, dtype=np.float64), within_of(rule) * np.eye(2))
+    # The best rule of so many rows is about this far from that of all rows there could be.
+    within = max(within_of(rule), REACH * rows ** (-1.0 / 3.0))
+    view = View(np.array(rule.z, dtype=np.float64), within * np.eye(2))
     # A tally needs no more of a ground than a site has.
     coded = cast("Any", site) if ground is None else ground
     return FineLines(coded, view, weighted, Grid.of(rows), finer=(more + MORE_FOR_DIRECTIONS, more))

@@ -35,9 +35,7 @@ MOST_THRESHOLDS = 3
 FAR_GAPS = 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1
 GAPS = 1e-5, 0.0
 # Bins looked at: together in one array, and for one gap.
-TOGETHER, MOST_WORK = 1 << 23, 1 << 32
-# Boxes this small are not divided: what is open in them is about the width of fine bins.
-SMALLEST = 2.0**-30
+TOGETHER, MOST_WORK, WORK_OF_A_BOX = 1 << 23, 1 << 31, 100
 ROUNDING = 1e-10
 
 # Where the open bins of each box begin, these bins, and the weight of each code that is decided 1 throughout the box.
@@ -131,23 +129,32 @@ class _Search:
         stack, left = [(hull, np.zeros(1, dtype=np.int64), everything, np.inf)], -np.inf
         while stack:
             some, parents, inside, bound = stack.pop()
-            if self._work > MOST_WORK or some[0, 2:].max() < SMALLEST:
+            if self._work > MOST_WORK:
                 left = max(left, bound)
                 continue
-            bounds, inner = self._look(some, parents, inside)
+            bounds, inner, settled = self._look(some, parents, inside)
             threshold = max(threshold, self.known)
-            kept = np.flatnonzero(bounds > threshold)
+            better = bounds > threshold + self.problem.resolution
+            left = float(bounds[settled & better].max(initial=left))
+            # What is below a bound that stays does not matter to it.
+            threshold = max(threshold, left)
+            kept = np.flatnonzero(better & ~settled & (bounds > threshold))
             # The most promising boxes come last, to be the next that are looked at.
             kept = kept[np.argsort(bounds[kept], kind="stable")]
             stack += _divided(some[kept], _taken(inner, kept), bounds[kept], boxes)
         return left
 
-    def _look(self, boxes: FloatArray, parents: NDArray[np.int64], outer: _Open) -> tuple[FloatArray, _Open]:
-        """Return the bounds of some boxes, and their open bins, given those of boxes that they are in."""
+    def _look(
+        self, boxes: FloatArray, parents: NDArray[np.int64], outer: _Open
+    ) -> tuple[FloatArray, _Open, NDArray[np.bool_]]:
+        """Return the bounds of some boxes, their open bins, given those of boxes that they are in, and which are settled.
+
+        A box is settled if all bins that are open in it are open in its middle: smaller boxes would not tell more.
+        """
         near, shape = self.near, (len(boxes), 2, len(self.units))
         starts, members, on = outer
         size = int(np.diff(starts)[parents].sum())
-        self._work += size
+        self._work += size + WORK_OF_A_BOX * len(boxes)
         inner, ends = np.empty(size, dtype=np.int32), np.zeros(len(boxes), dtype=np.int64)
         counted, middle = np.zeros(shape), np.zeros(shape)
         used = open_in_boxes(
@@ -157,7 +164,8 @@ class _Search:
         most = self._fixed + counted[:, 0] @ self._prices.T + counted[:, 1] @ np.maximum(self._prices, 0.0).T
         can = (most[:, 2:] >= -FEASIBILITY_SLACK - ROUNDING).all(axis=1)
         bounds = np.where(can, most[:, :2].min(axis=1), -np.inf)
-        return bounds, (np.concatenate([[0], ends]), inner[:used].copy(), counted[:, 0])
+        settled = (counted[:, 1] <= middle[:, 1]).all(axis=1)
+        return bounds, (np.concatenate([[0], ends]), inner[:used].copy(), counted[:, 0]), settled
 
     def _offer(self, boxes: FloatArray, middle: FloatArray) -> None:
         """Take the best of the boxes' middles whose numbers are known, if it is better than what is known."""
