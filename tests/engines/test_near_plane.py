@@ -16,6 +16,7 @@ import evenhand as eh
 from evenhand.engines import NearAggregate, arrow, near_plane
 from evenhand.engines import duckdb as duck
 from evenhand.engines import spark as sparks
+from evenhand.engines.distances import BINS, ROW
 from evenhand.engines.near_lines import FineLines, lines_of_site
 from evenhand.engines.site import Site
 from evenhand.errors import AggregateFormatError, InfeasibleError, InputError
@@ -55,11 +56,7 @@ def counted(rule, table, kind, weight=None):
     worst = 0.0
     for part in parts:
         rates = [np.average(decided[part & (groups == g)], weights=w[part & (groups == g)]) for g in np.unique(groups)]
-        if kind == "dp":
-            overall = np.average(decided, weights=w)
-            worst = max(worst, *(abs(a - b) for a in rates for b in rates), 0.0 * overall)
-        else:
-            worst = max(worst, abs(rates[0] - rates[1]))
+        worst = max(worst, max(rates) - min(rates))
     return np.average(decided == y, weights=w), worst
 
 
@@ -72,7 +69,7 @@ def is_between(found, best):
 @pytest.mark.parametrize("weight", [None, "w"])
 def test_no_rule_is_better_than_the_bound_and_the_numbers_are_those_of_the_rows(kind, weight):
     gaps = []
-    for seed in range(6):
+    for seed in range(4):
         table, tolerance = draw(500, seed=seed), [0.02, 0.05, 0.1][seed % 3]
         if seed % 4 == 3:  # scores that many rows share
             table = table.set_column(table.column_names.index("p"), "p", pa.array(np.round(table["p"].to_numpy(), 1)))
@@ -98,22 +95,26 @@ def coarse_rows(draw_from):
     parts = rng.integers(0, draw_from(st.integers(2, 6)), (n, 4)) + draw_from(st.sampled_from([0.0, 1e-3, 1.0]))
     parts[parts.sum(axis=1) == 0.0] = 1.0
     joint = parts / parts.sum(axis=1, keepdims=True)
-    cell = np.concatenate([np.arange(4), rng.integers(0, 4, n - 4)])
+    cell = np.concatenate([np.arange(8) % 4, rng.integers(0, 4, n - 8)])
     columns = dict(zip(NAMES["p_group"].values(), joint.T, strict=True))
     sex = np.array(["F", "M"])[cell % 2]
     return pa.table({"p": joint[:, 2:].sum(axis=1), **columns, "y": cell // 2, "sex": sex})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(coarse_rows(), st.sampled_from([0.0, 0.1, 0.3]), st.integers(2, 6))
 def test_the_bound_holds_for_rows_on_the_boundary(table, tolerance, level):
-    best = in_memory(table, "eo", tolerance)
     rule = eh.Rule(**{**vars(first_round(table, level=level, tolerance=1.0)), "tolerance": tolerance})
+    counts = arrow.aggregate(table, near=rule, **NAMES)
+    found, error = None, None
     try:
-        found = arrow.aggregate(table, near=rule, **NAMES).learn_rule()
-    except InfeasibleError:
+        found = counts.learn_rule()
+    except InfeasibleError as raised:
+        error = raised
+    if found is None:
+        assert error.smallest_tolerance > tolerance
         return
-    assert is_between(found, best)
+    assert is_between(found, in_memory(table, "eo", tolerance))
     assert found.solution_.utility == pytest.approx(counted(found, table, "eo")[0], abs=1e-12)
 
 
@@ -170,7 +171,7 @@ def test_a_third_round_is_around_the_rule_of_the_second():
 
 
 def test_bins_that_hold_many_rows_give_a_bound_that_holds(monkeypatch):
-    monkeypatch.setattr("evenhand.engines.near_lines.MOST_BITS", 2)
+    monkeypatch.setattr("evenhand.engines.near_lines.MOST_BITS", 0)
     monkeypatch.setattr(near_plane, "MOST_WORK", 20_000)
     for seed in range(4):
         table = draw(2000, seed=seed)
@@ -189,8 +190,14 @@ def test_lines_are_saved_and_loaded(tmp_path):
     assert json.loads(pq.read_schema(path).metadata[b"evenhand"])["version"] == 2
 
 
-def place_of_no_row(places, bits):
-    return np.concatenate([places[:-1], [places[-1] | ((1 << bits) - 1)]])
+def beyond_the_bins(places, bits):
+    """Return places with the one after the last bin of a direction, where no row can be."""
+    return np.concatenate([places[:-1], [places[-1] - places[-1] % (ROW << bits) + (BINS << bits)]])
+
+
+def finer_than_far_bins(places, bits):
+    """Return places with bits of a fine bin where bins are not fine."""
+    return np.concatenate([[places[0] + 1], places[1:]])
 
 
 @pytest.mark.parametrize(
@@ -201,7 +208,8 @@ def place_of_no_row(places, bits):
         ({"finer": [1, 1]}, "finer"),
         ({"place": lambda places, bits: np.concatenate([[-1], places[1:]])}, "out of its range"),
         ({"place": lambda places, bits: np.concatenate([places[:-1], [1 << 60]])}, "out of its range"),
-        ({"place": place_of_no_row}, "out of its range"),
+        ({"place": beyond_the_bins}, "out of its range"),
+        ({"place": finer_than_far_bins}, "out of its range"),
         ({"place": lambda places, bits: places[::-1].copy()}, "not in order"),
         ({"place": lambda places, bits: (places >> bits).astype(np.int32)}, "columns are not"),
     ],
@@ -229,8 +237,9 @@ def test_rules_with_three_contrasts_are_refused_by_name():
         "p_group": {"sex": NAMES["p_group"], "region": REGIONS},
     }  # fmt: skip
     cells = arrow.aggregate(table, level=3, **names)
-    rule = cells.learn_rule(eh.EqualizedOdds(on="sex") & eh.DemographicParity(on="region"), 0.3)
-    with pytest.raises(InputError, match=r"one or two contrasts .* this one has 4"):
+    rule = cells.learn_rule("demographic_parity", 0.3)
+    assert len(rule.terms) == 3
+    with pytest.raises(InputError, match=r"one or two contrasts .* this one has 3"):
         arrow.aggregate(table, near=rule, **names)
 
 

@@ -1,8 +1,8 @@
 """A second round of counts for two contrasts: rows by the lines that they are, finely around a rule.
 
-A row turns along a line in the plane of z. Lines are counted by direction and distance from the rule (:mod:`distances`),
-all over the plane, and those that pass near the rule in finer bins: a place z that no bin with rows contains a line
-through has numbers that are known exactly, whatever else is not known about the rows.
+A row turns along a line in the plane of z. Lines are counted by direction and distance from the rule, over the whole
+plane (:mod:`distances`), and those that pass near the rule in finer bins. Where no line of any bin with rows can pass
+through a place z, it is known how each row is decided there, so the numbers of this rule are exact.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
+from evenhand.engines._near_kernels import place_fine_lines
 from evenhand.engines.distances import BINS, HALF, ROW, Grid, Lines, View
 from evenhand.engines.ground import Ground
 from evenhand.engines.line import UNSURE_FROM
-from evenhand.engines.near_kernels import place_fine_lines
+from evenhand.engines.reading import Reader
 from evenhand.engines.schema import Frame
-from evenhand.engines.site import Site, within_of
+from evenhand.engines.site import Site, tally_of, within_of
 from evenhand.inputs import FloatArray
 
 # Contrasts this small against their terms, and rows whose level and contrasts are together this small, have a line that
 # depends on the order of a sum.
 UNSURE_TO, UNSURE_SIZE = 2.0**-20, 2.0**-21
-# About one row, of this many, turns inside the fine bins that a place is in.
-FEWEST_BITS, MOST_BITS, ROWS_WITHOUT = 2, 12, 14
-MORE_FOR_DIRECTIONS = 2
+# How much finer bins of distance are near the centre, in bits: then about one row turns in the bins that a place is in.
+FEWEST_BITS, MOST_BITS, ROWS_WITHOUT = 3, 12, 14
+# There are so many times as many fine bins of direction as of distance.
+MORE_DIRECTIONS = 2
 REACH = 2.0
 
 
@@ -95,7 +97,7 @@ class FineLines(Lines):
         )
 
     def lines_of(self, places: NDArray[np.int64]) -> FloatArray:
-        """Return what is known about the lines of some places: see :func:`near_kernels.open_in_boxes`."""
+        """Return what is known about the lines of some places: see :func:`_near_kernels.open_in_boxes`."""
         one, two = self.finer
         sub, (direction, distance) = places & ((1 << self.bits) - 1), np.divmod(places >> self.bits, ROW)
         near = (distance >= HALF // 2) & (distance < HALF + HALF // 2)
@@ -147,4 +149,17 @@ def lines_of_site(site: Site, weighted: bool, ground: Ground | None = None) -> F
     view = View(np.array(rule.z, dtype=np.float64), within * np.eye(2))
     # A tally needs no more of a ground than a site has.
     coded = cast("Any", site) if ground is None else ground
-    return FineLines(coded, view, weighted, Grid.of(rows), finer=(more + MORE_FOR_DIRECTIONS, more))
+    grid = Grid.of(rows)
+    directions = (MORE_DIRECTIONS * BINS << more) // grid.directions
+    return FineLines(coded, view, weighted, grid, finer=(directions.bit_length() - 1, more))
+
+
+def counted_near(reader: Reader, site: Site) -> tuple[NDArray[np.int64], FloatArray]:
+    """Return the words of a site's rows around its rule, in order, and the weight of each."""
+    if site.dimension == 1:
+        dense = reader.count_dense(tally_of(site, reader.weighted))
+        return np.flatnonzero(dense), dense[dense > 0.0]
+    words, weight = reader.count(lines_of_site(site, reader.weighted))
+    order = np.argsort(words[:, 0])
+    order = order[weight[order] > 0.0]
+    return words[order, 0], weight[order]

@@ -16,9 +16,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.engines._near_kernels import open_in_boxes
 from evenhand.engines.distances import LineCounts
 from evenhand.engines.exclusion import FAR, Exclusion, best_known, shrunk, tests_of
-from evenhand.engines.near_kernels import open_in_boxes
 from evenhand.engines.near_lines import FineLines
 from evenhand.engines.zoom import multipliers_of, places_around
 from evenhand.errors import InfeasibleError
@@ -26,13 +26,14 @@ from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
-# How small boxes become before fine bins are looked at, and how many are tried.
-ROUNDS = ((1 / 8, 2000), (1 / 64, 4000))
+# How small boxes become before fine bins are looked at, in two rounds, and how many are tried: fewer if rows are few.
+SIZES = 1 / 8, 1 / 64
+FEWEST_BOXES, MOST_BOXES, ROWS_A_BOX = 200, 3000, 500
 REACH = 4.0
 MOST_THRESHOLDS = 3
 # Bounds above a known rule by one of these are looked for: far from the centre the smallest that is found, near it the
 # next one as long as there is work left.
-FAR_GAPS = 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1
+FAR_GAPS = 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1
 GAPS = 1e-5, 0.0
 # Bins looked at: together in one array, and for one gap.
 TOGETHER, MOST_WORK, WORK_OF_A_BOX = 1 << 23, 1 << 31, 100
@@ -45,7 +46,9 @@ _Open = tuple[NDArray[np.int64], NDArray[np.int32], FloatArray]
 class NearLines:
     """The weight of each bin of lines, by label and groups."""
 
-    def __init__(self, tally: FineLines, places: NDArray[np.int64], codes: NDArray[np.int64], weight: FloatArray) -> None:
+    def __init__(
+        self, tally: FineLines, places: NDArray[np.int64], codes: NDArray[np.int64], weight: FloatArray
+    ) -> None:
         ground, grid = tally.ground, tally.grid
         self.tally, self.ground = tally, ground
         dense = np.bincount((places >> tally.bits) * ground.n_codes + codes, weight, grid.slots * ground.n_codes)
@@ -61,7 +64,9 @@ class NearLines:
         around = places_around(REACH)
         multipliers = multipliers_of(problem, np.array([counts.sums_at(place)[0] for place in around]))
         whole = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]])
-        boxes, likely, _, _ = shrunk(counts, whole, (multipliers, best_known(counts, around)[0], 0.0), ROUNDS)
+        most = int(np.clip(self.ground.n_rows / ROWS_A_BOX, FEWEST_BOXES, MOST_BOXES))
+        rounds = [(size, most) for size in SIZES]
+        boxes, likely, _, _ = shrunk(counts, whole, (multipliers, best_known(counts, around)[0], 0.0), rounds)
         search = _Search(self, multipliers)
         for _ in range(MOST_THRESHOLDS):
             search.run(boxes[:, :4], likely)
@@ -70,8 +75,8 @@ class NearLines:
             # What made a better rule likely was not there: look at all that is better than what is known.
             likely = search.known
             boxes = whole
-            for smallest, most in ROUNDS:
-                boxes = Exclusion(counts, multipliers, likely).survivors(boxes, smallest, most)
+            for smallest, many in rounds:
+                boxes = Exclusion(counts, multipliers, likely).survivors(boxes, smallest, many)
         search.bound = max(search.bound, self._far(multipliers, max(likely, search.known)))
         return search
 
@@ -147,9 +152,10 @@ class _Search:
     def _look(
         self, boxes: FloatArray, parents: NDArray[np.int64], outer: _Open
     ) -> tuple[FloatArray, _Open, NDArray[np.bool_]]:
-        """Return the bounds of some boxes, their open bins, given those of boxes that they are in, and which are settled.
+        """Return the bounds of some boxes, their open bins, and which boxes are settled.
 
-        A box is settled if all bins that are open in it are open in its middle: smaller boxes would not tell more.
+        ``outer`` are the open bins of boxes that they are in. A box is settled if all bins that are open in it are open
+        in its middle: smaller boxes would not tell more.
         """
         near, shape = self.near, (len(boxes), 2, len(self.units))
         starts, members, on = outer
@@ -164,7 +170,7 @@ class _Search:
         most = self._fixed + counted[:, 0] @ self._prices.T + counted[:, 1] @ np.maximum(self._prices, 0.0).T
         can = (most[:, 2:] >= -FEASIBILITY_SLACK - ROUNDING).all(axis=1)
         bounds = np.where(can, most[:, :2].min(axis=1), -np.inf)
-        settled = (counted[:, 1] <= middle[:, 1]).all(axis=1)
+        settled = np.asarray((counted[:, 1] <= middle[:, 1]).all(axis=1))
         return bounds, (np.concatenate([[0], ends]), inner[:used].copy(), counted[:, 0]), settled
 
     def _offer(self, boxes: FloatArray, middle: FloatArray) -> None:
@@ -212,7 +218,7 @@ def _divided(boxes: FloatArray, inner: _Open, bounds: FloatArray, wanted: FloatA
 
 
 def _quarters(boxes: FloatArray) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Return the quarters of each box, and the box that each is in; a narrow box has two halves."""
+    """Return the quarters of each box, and the box that each is in."""
     signs = np.array([(a, b) for a in (-0.5, 0.5) for b in (-0.5, 0.5)])
     middles = boxes[:, None, :2] + signs * boxes[:, None, 2:]
     radii = np.broadcast_to(0.5 * boxes[:, None, 2:], middles.shape)

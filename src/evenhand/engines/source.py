@@ -17,7 +17,7 @@ from evenhand.engines.gathering import Choice, Everything, RawRows, check_weight
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, rows_of, warn_if_coarse
 from evenhand.engines.near import NearAggregate
-from evenhand.engines.near_lines import lines_of_site
+from evenhand.engines.near_lines import counted_near
 from evenhand.engines.opening import ROWS_OF_A_SAMPLE, Opening, open_frames
 from evenhand.engines.quotient import as_balanced, with_balanced_costs
 from evenhand.engines.reading import MOST_COUNTED, Counted, Reader, count
@@ -36,7 +36,7 @@ from evenhand.engines.schema import (
     read_attributes,
     read_group_columns,
 )
-from evenhand.engines.site import Site, check_near, columns_near, tally_of
+from evenhand.engines.site import Site, check_near, columns_near
 from evenhand.engines.strata import learn_in_strata, without_strata
 from evenhand.errors import InputError
 from evenhand.inputs import MOST_GROUPS as MOST_STRATA
@@ -243,14 +243,7 @@ def aggregate_near(source: Source, columns: Columns, rule: Rule) -> NearAggregat
     reader = Reader(source, columns, FEWEST_ROWS_IN_MEMORY)
     counted = _opened(reader, source, atoms)
     site = Site(columns.schema, rule)
-    if site.dimension == 1:
-        dense = reader.count_dense(tally_of(site, weighted))
-        words, weight = np.flatnonzero(dense), dense[dense > 0.0]
-    else:
-        found, sums = reader.count(lines_of_site(site, weighted))
-        order = np.argsort(found[:, 0])
-        order = order[sums[order] > 0.0]
-        words, weight = found[order, 0], sums[order]
+    words, weight = counted_near(reader, site)
     places, codes = np.divmod(words, site.n_codes)
     check_weight(float(weight.sum()), float(counted.weight.sum()))
     return NearAggregate(rule, counted, weighted, places, codes, weight)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from evenhand._compiled import njit
 from evenhand.engines._kernels import DELICATE, LINE, NONE, distance_bin, line_in_plane
 
