@@ -103,8 +103,8 @@ def aggregate(
 ) -> Aggregate | NearAggregate:
     """Return the counts that a rule is learnt from. See :func:`learn_rule` for the parameters.
 
-    With ``near``, a rule with one contrast that was learnt from the counts of all sites, rows are counted a second
-    time, finely around that rule: :class:`~evenhand.engines.NearAggregate`.
+    With ``near``, a rule with one or two contrasts that was learnt from the counts of all sites, rows are counted a
+    second time, finely around that rule: :class:`~evenhand.engines.NearAggregate`.
     """
     table = _Batches(data)
     columns = shared.find_columns(table, **names)

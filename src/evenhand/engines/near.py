@@ -3,7 +3,8 @@
 Cells of scores say little about the rows that a rule's boundary cuts: a bound from them is about half of these rows'
 weight. Breakpoints say where each row turns (:mod:`line`), and their counts add like cells. At every edge of a bin the
 numbers of the rule are exact, and between two edges only the rows of one bin change. So the best edge is a rule with
-exact numbers, and how much better any other rule can be is bounded by the rows of single bins.
+exact numbers, and how much better any other rule can be is bounded by the rows of single bins. That is for one
+contrast; for two, rows are counted by their lines (:mod:`near_lines`).
 
 All sites have to use the same priors, because contrasts depend on them: those of the first round's rule, which are the
 shares of all sites' rows.
@@ -23,6 +24,8 @@ from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
 from evenhand.engines.line import BINS, Breakpoints, Histogram, infeasible
 from evenhand.engines.near_file import load, save
+from evenhand.engines.near_lines import lines_of_site
+from evenhand.engines.near_plane import NearLines, learn_in_lines
 from evenhand.engines.site import Site, tally_of
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray
@@ -36,7 +39,7 @@ INSIDE = 1e-6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NearAggregate:
-    """The weight of the rows by their breakpoints around a rule, by label and groups; these counts add.
+    """The weight of the rows by where they turn around a rule, by label and groups; these counts add.
 
     One is made by ``aggregate(..., near=rule)`` of an engine, or read by :meth:`load`.
 
@@ -107,7 +110,8 @@ class NearAggregate:
         return hash((self.atoms, self.places.tobytes()))
 
     def __repr__(self) -> str:
-        return f"NearAggregate({self.n_rows:,} rows in {len(self.weight):,} bins around z = {self.rule.z[0]:.6g})"
+        z = ", ".join(f"{one:.6g}" for one in self.rule.z)
+        return f"NearAggregate({self.n_rows:,} rows in {len(self.weight):,} bins around z = {z})"
 
     @property
     def n_rows(self) -> int:
@@ -115,7 +119,7 @@ class NearAggregate:
         return self.atoms.n_rows
 
     def learn_rule(self) -> Rule:
-        """Learn the best rule at an edge of a bin, for the criterion and the tolerance of the rule that is near.
+        """Learn the best rule whose numbers are known, for the criterion and the tolerance of the rule that is near.
 
         ``rule.solution_`` has the utility and the constraints' values of the rows themselves, and its ``gap`` is a
         proven bound on how much better any rule of the rows can be: the status is "gap", or "optimal" if it is 0.
@@ -130,16 +134,16 @@ class NearAggregate:
                 "The shares of labels and groups are not those of the rule that the counts are around: some sites are"
                 " missing, or their rows have changed. Learn from the first round's counts of the same rows again."
             )
-        tally = tally_of(Site(self.atoms.schema, rule), self.weighted)
-        histogram = Histogram(ground, self._dense(ground))
-        return _best(ground, histogram, tally)
-
-    def _dense(self, ground: Ground) -> FloatArray:
-        """Return the counts as an array, with the numbers that the learning gives to labels and groups."""
-        fields = Site(self.atoms.schema, self.rule).fields_of(self.codes)
-        codes = ground.codes_of({"s0": self.weight, **fields})
+        site = Site(self.atoms.schema, rule)
+        # The learning has other numbers for labels and groups.
+        codes = ground.codes_of({"s0": self.weight, **site.fields_of(self.codes)})
+        if site.dimension == 2:
+            return learn_in_lines(
+                NearLines(lines_of_site(site, self.weighted, ground), self.places, codes, self.weight)
+            )
         size = (2 * BINS + 3) * ground.n_codes
-        return np.bincount(self.places * ground.n_codes + codes, self.weight, size).astype(np.float64)
+        dense = np.bincount(self.places * ground.n_codes + codes, self.weight, size).astype(np.float64)
+        return _best(ground, Histogram(ground, dense), tally_of(site, self.weighted))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the aggregate as a Parquet file that any tool can read; the file is complete or absent."""

@@ -13,7 +13,9 @@ from evenhand._version import __version__
 from evenhand.arguments import check_path
 from evenhand.engines.aggregate_file import KEY, LARGEST_HEADER, decode_schema, encode_schema, read_header
 from evenhand.engines.cells import CountedCells
+from evenhand.engines.distances import BINS as LINE_BINS
 from evenhand.engines.line import BINS
+from evenhand.engines.near_lines import lines_of_site
 from evenhand.engines.schema import FINEST, Schema, Words
 from evenhand.engines.site import Site, check_near
 from evenhand.errors import AggregateFormatError, EvenhandError, InputError
@@ -22,7 +24,9 @@ from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
 
 FORMAT = "evenhand-aggregate-near"
-VERSION = 1
+# Rules with two contrasts came with version 2; those with one are written as version 1.
+VERSION = 2
+MOST_BINS = 1 << 27
 NAMES = ["place", "code", "weight"]
 LARGEST_RULE = 10 * LARGEST_HEADER
 # The rule, the atoms, whether rows have weights, and the places, codes and weights of the bins.
@@ -38,10 +42,10 @@ def save(parts: Parts, path: str | os.PathLike[str]) -> None:
     rule, atoms, weighted, places, codes, weight = parts
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": len(rule.terms),
         "evenhand": __version__,
         **encode_schema(atoms.schema),
-        "bins": BINS,
+        **_fineness(Site(atoms.schema, rule)),
         "weighted": weighted,
         "rule": json.loads(rule.to_json()),
         "atoms": {
@@ -52,7 +56,7 @@ def save(parts: Parts, path: str | os.PathLike[str]) -> None:
     }
     table = pa.table(
         {
-            "place": pa.array(places.astype(np.int32)),
+            "place": pa.array(places.astype(np.int32 if len(rule.terms) == 1 else np.int64)),
             "code": pa.array(codes.astype(np.int32)),
             "weight": pa.array(weight),
         }
@@ -73,14 +77,17 @@ def load(path: str | os.PathLike[str]) -> Parts:
         with pq.ParquetFile(place, pre_buffer=False) as file:
             text = (file.schema_arrow.metadata or {}).get(KEY)
             header = read_header(text, FORMAT, VERSION, LARGEST_RULE, "counts around a rule")
-            if header.get("bins") != BINS:
-                raise AggregateFormatError(f"it has {header.get('bins')!r} bins, but this evenhand has {BINS}")
-            kinds = [pa.int32(), pa.int32(), pa.float64()]
-            if file.schema_arrow.names != NAMES or file.schema_arrow.types != kinds:
-                raise AggregateFormatError("its columns are not place, code and weight")
             schema = decode_schema(header)
             rule = Rule.from_json(json.dumps(header["rule"]))
-            most = (2 * BINS + 3) * Site(schema, rule).n_codes
+            check_near(rule)
+            site = Site(schema, rule)
+            for name, number in _fineness(site).items():
+                if header.get(name) != number:
+                    raise AggregateFormatError(f"it has {header.get(name)!r} {name}, but this evenhand has {number}")
+            kinds = [pa.int32() if site.dimension == 1 else pa.int64(), pa.int32(), pa.float64()]
+            if file.schema_arrow.names != NAMES or file.schema_arrow.types != kinds:
+                raise AggregateFormatError("its columns are not place, code and weight")
+            most = (2 * BINS + 3) * site.n_codes if site.dimension == 1 else MOST_BINS
             if file.metadata.num_rows > most:
                 raise AggregateFormatError("it has more bins than there are")
             table = file.read()
@@ -93,8 +100,15 @@ def load(path: str | os.PathLike[str]) -> Parts:
         raise AggregateFormatError(f"{place} is not an aggregate that can be read: {reason}.") from None
 
 
+def _fineness(site: Site) -> dict[str, Any]:
+    """Return how fine the bins around a rule are."""
+    if site.dimension == 1:
+        return {"bins": BINS}
+    tally = lines_of_site(site, False)
+    return {"bins": LINE_BINS, "directions": tally.grid.directions, "finer": list(tally.finer)}
+
+
 def _build(header: Mapping[str, Any], schema: Schema, rule: Rule, table: Any) -> Parts:
-    check_near(rule)
     weighted, given = header["weighted"], header["atoms"]
     if type(weighted) is not bool:
         raise AggregateFormatError("it does not say whether rows have weights")
@@ -108,22 +122,26 @@ def _build(header: Mapping[str, Any], schema: Schema, rule: Rule, table: Any) ->
     if any(table.column(name).null_count for name in NAMES):
         raise AggregateFormatError("a bin has empty values")
     places, codes, counted = (table.column(name).to_numpy() for name in NAMES)
-    n_codes = Site(schema, rule).n_codes
-    inside = (places >= 0) & (places < 2 * BINS + 3) & (codes >= 0) & (codes < n_codes)
-    if not inside.all() or not (np.isfinite(counted) & (counted > 0.0)).all():
+    site, places = Site(schema, rule), places.astype(np.int64)
+    if site.dimension == 1:
+        inside = bool(((places >= 0) & (places < 2 * BINS + 3)).all())
+    else:
+        inside = lines_of_site(site, weighted).valid(places)
+    inside = inside and bool(((codes >= 0) & (codes < site.n_codes)).all())
+    if not inside or not (np.isfinite(counted) & (counted > 0.0)).all():
         raise AggregateFormatError("a bin or its weight is out of its range")
-    keys = places.astype(np.int64) * n_codes + codes
+    keys = places * site.n_codes + codes
     if len(keys) and not (np.diff(keys) > 0).all():
         raise AggregateFormatError("its bins are not in order")
     if abs(float(counted.sum()) - float(weight.sum())) > 1e-9 * max(float(weight.sum()), 1.0):
         raise AggregateFormatError("its bins do not have the weight of its labels and groups")
     atoms = CountedCells(schema, FINEST, words, weight, rows)
-    found = Site(schema, rule).fields_of(codes.astype(np.int64))
+    found = site.fields_of(codes.astype(np.int64))
     for name in found:
         known = set(schema.unpack(words, name).tolist())
         if not set(found[name].tolist()) <= known:
             raise AggregateFormatError("a bin has labels or groups that no row has")
-    return rule, atoms, weighted, places.astype(np.int64), codes.astype(np.int64), counted
+    return rule, atoms, weighted, places, codes.astype(np.int64), counted
 
 
 def _check_words(schema: Schema, words: Any) -> None:

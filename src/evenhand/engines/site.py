@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from evenhand.rules.strata import check_unstratified
 # Half of the bins are within this part of a step of the first round's cells.
 STEPS = 0.5
 USUAL_STEP = 2.0**-7
+MOST_CONTRASTS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,29 +69,39 @@ class Site:
         return np.zeros(places * self.n_codes)
 
     @property
+    def dimension(self) -> int:
+        """K, the number of contrasts."""
+        return len(self.rule.terms)
+
+    @cached_property
     def linear(self) -> LinearScores:
-        """The contrast as a linear expression of the scores."""
+        """The contrasts as linear expressions of the scores."""
         rule, names = self.rule, dict(zip((e.attribute for e in self.schema.scored), self.schema.names, strict=True))
         joint = {entry.attribute: entry.joint for entry in self.schema.scored}
         used = tuple(name for attribute in rule.attributes for name in names[attribute])
-        weights, sizes, constant = np.zeros((1, len(used))), np.zeros((1, len(used))), np.zeros((2, 1))
-        for event, prior, coefficient in zip(rule.events, rule.priors, rule.terms[0].coefficients, strict=True):
-            if event.attribute is None:
-                constant += np.array([[coefficient], [abs(coefficient)]]) / prior
-                continue
-            for column in scores.event_columns(event, rule.groups, joint=joint[event.attribute]):
-                place = used.index(names[event.attribute][column])
-                weights[0, place] += coefficient / prior
-                sizes[0, place] += abs(coefficient) / prior
-        return LinearScores(used, weights, constant[0], sizes, constant[1], rule.costs)
+        weights, sizes, constant = (np.zeros((len(rule.terms), width)) for width in (len(used), len(used), 2))
+        for k, term in enumerate(rule.terms):
+            for event, prior, coefficient in zip(rule.events, rule.priors, term.coefficients, strict=True):
+                if event.attribute is None:
+                    constant[k] += np.array([coefficient, abs(coefficient)]) / prior
+                    continue
+                for column in scores.event_columns(event, rule.groups, joint=joint[event.attribute]):
+                    place = used.index(names[event.attribute][column])
+                    weights[k, place] += coefficient / prior
+                    sizes[k, place] += abs(coefficient) / prior
+        return LinearScores(used, weights, constant[:, 0], sizes, constant[:, 1], rule.costs)
+
+
+def within_of(rule: Rule) -> float:
+    """Return how far from a rule bins are fine."""
+    cells = rule.learned_from.get("quantisation")
+    step = cells.get("step") if isinstance(cells, dict) else None
+    return STEPS * (step if isinstance(step, float) and 0.0 < step < 1.0 else USUAL_STEP)
 
 
 def tally_of(site: Site, weighted: bool) -> Breakpoints:
     """Return the tally of breakpoints around a site's rule."""
-    cells = site.rule.learned_from.get("quantisation")
-    step = cells.get("step") if isinstance(cells, dict) else None
-    within = STEPS * (step if isinstance(step, float) and 0.0 < step < 1.0 else USUAL_STEP)
-    return Breakpoints(site, weighted, float(site.rule.z[0]), within)
+    return Breakpoints(site, weighted, float(site.rule.z[0]), within_of(site.rule))
 
 
 def check_near(rule: Rule) -> None:
@@ -99,10 +111,11 @@ def check_near(rule: Rule) -> None:
         raise InputError("near must be a rule with a criterion and a tolerance; this one has none.")
     check_unstratified(rule.strata, "A second round", "learn in memory, with evenhand.learn_rule")
     check_plain(Options(criterion=rule.criterion, costs=rule.costs))
-    if len(rule.terms) != 1:
+    if not 1 <= len(rule.terms) <= MOST_CONTRASTS:
         raise InputError(
-            f"near must be a rule with one contrast (K = 1), such as demographic parity of two groups; this one has"
-            f" {len(rule.terms)}. Use finer cells for it: aggregate(..., level=12, max_cells=...)."
+            f"near must be a rule with one or two contrasts (K = 1 or 2), such as demographic parity of two or three"
+            f" groups or equalized odds of two; this one has {len(rule.terms)}. Use finer cells for it:"
+            " aggregate(..., level=12, max_cells=...)."
         )
 
 

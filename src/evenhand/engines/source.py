@@ -17,6 +17,7 @@ from evenhand.engines.gathering import Choice, Everything, RawRows, check_weight
 from evenhand.engines.ground import Atoms
 from evenhand.engines.learning import check_plain, learn_from_cells, learn_with_recount, rows_of, warn_if_coarse
 from evenhand.engines.near import NearAggregate
+from evenhand.engines.near_lines import counted_near
 from evenhand.engines.opening import ROWS_OF_A_SAMPLE, Opening, open_frames
 from evenhand.engines.quotient import as_balanced, with_balanced_costs
 from evenhand.engines.reading import MOST_COUNTED, Counted, Reader, count
@@ -35,7 +36,7 @@ from evenhand.engines.schema import (
     read_attributes,
     read_group_columns,
 )
-from evenhand.engines.site import Site, check_near, columns_near, tally_of
+from evenhand.engines.site import Site, check_near, columns_near
 from evenhand.engines.strata import learn_in_strata, without_strata
 from evenhand.errors import InputError
 from evenhand.inputs import MOST_GROUPS as MOST_STRATA
@@ -242,10 +243,10 @@ def aggregate_near(source: Source, columns: Columns, rule: Rule) -> NearAggregat
     reader = Reader(source, columns, FEWEST_ROWS_IN_MEMORY)
     counted = _opened(reader, source, atoms)
     site = Site(columns.schema, rule)
-    dense = reader.count_dense(tally_of(site, weighted))
-    places, codes = np.divmod(np.flatnonzero(dense), site.n_codes)
-    check_weight(float(dense.sum()), float(counted.weight.sum()))
-    return NearAggregate(rule, counted, weighted, places, codes, dense[dense > 0.0])
+    words, weight = counted_near(reader, site)
+    places, codes = np.divmod(words, site.n_codes)
+    check_weight(float(weight.sum()), float(counted.weight.sum()))
+    return NearAggregate(rule, counted, weighted, places, codes, weight)
 
 
 def _counted(source: Source, columns: Columns, cells: Cells, level: int, max_cells: int) -> Aggregate:
