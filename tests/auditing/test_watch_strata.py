@@ -16,6 +16,7 @@ from watching import ever_outside
 
 JOBS = ("clerk", "driver", "nurse")
 INSIDE = eh.DemographicParity(within="job")
+STREAMS = {"streams": 200, "looks": 40, "rows": 240}
 
 
 def rows(n, seed=0, gaps=(0.0, 0.0, 0.0)):
@@ -213,7 +214,12 @@ def test_a_changed_file_is_refused(change):
 
 @pytest.mark.parametrize("given", [True, False])
 def test_all_rates_of_all_strata_stay_inside_their_sequences_at_all_times(given):
-    watch = watched(groups=["F", "M"] if given else None, strata=JOBS if given else None)
-    decided, sex, job = rows(300)
-    watch.update(decided, sex, strata=job)
-    assert ever_outside(watch._system().shares, streams=300, looks=120) <= 0.05
+    strata = tuple(range(12))
+    watch = watched(groups=["F", "M"] if given else None, strata=strata if given else None)
+    decided, sex, _ = rows(480)
+    watch.update(decided, sex, strata=np.arange(480) % 12)
+    assert ever_outside(watch._system().shares, **STREAMS) <= 0.05
+
+
+def test_without_a_division_of_the_error_some_rate_would_leave_its_sequence_too_often():
+    assert ever_outside(np.ones(24), **STREAMS) > 0.05

@@ -147,6 +147,46 @@ def test_spark_applies_two_columns_of_strata_as_python_does(spark):
     assert_applied(rule, sparks.apply(rule, spark.createDataFrame(table), **cells).toArrow(), table)
 
 
+@pytest.mark.parametrize("key", [None, "row"])
+@pytest.mark.parametrize("engine", [arrow, duck])
+def test_mixtures_draw_by_the_weights_of_the_rows_stratum(engine, key):
+    table = with_jobs(900, seed=5).append_column("row", pa.array(np.arange(900)))
+    mixed = in_memory(table, criterion=eh.EqualizedOdds(within="job", thin=5), tolerance=0.0, randomize=True)
+    assert len(mixed.rules) > 2
+    place = table.column_names.index("job")
+    jobs = ["new" if row % 50 == 0 else job for row, job in enumerate(table["job"].to_pylist())]
+    table = table.set_column(place, "job", pa.array(jobs))
+    found = read(engine.apply(mixed, table, p_y="p", p_group=JOINT, key=key))
+    arrays, joint = arrays_of(table)
+    keys = {} if key is None else {"key": arrays["row"]}
+    assert found["decision"].to_pylist() == mixed.decide(arrays["p"], joint, strata=jobs, **keys).tolist()
+    assert found["lot"].to_pylist() == mixed.lots(arrays["p"], joint, strata=jobs, **keys).tolist()
+    known = mixed.expected_decision(arrays["p"], joint, strata=jobs)
+    assert found["expected_decision"].to_pylist() == known.tolist()
+    scores = mixed.bias_scores(arrays["p"], joint, strata=jobs)
+    for k in range(scores.shape[1]):
+        assert found[f"bias_score_{k + 1}"].to_numpy() == pytest.approx(scores[:, k], rel=1e-9)
+
+
+def test_spark_draws_by_the_weights_of_the_rows_stratum(spark):
+    table = with_jobs(300, seed=5).append_column("row", pa.array(np.arange(300)))
+    mixed = in_memory(table, criterion=INSIDE, tolerance=0.0, randomize=True)
+    frame = spark.createDataFrame(table)
+    found = sparks.apply(mixed, frame, p_y="p", p_group=JOINT, key="row").toArrow()
+    arrays, joint = arrays_of(table)
+    given = {"strata": arrays["job"]}
+    assert found["decision"].to_pylist() == mixed.decide(arrays["p"], joint, key=arrays["row"], **given).tolist()
+    assert found["expected_decision"].to_pylist() == mixed.expected_decision(arrays["p"], joint, **given).tolist()
+
+
+def test_mixtures_refuse_an_unknown_stratum_in_duckdb():
+    table = with_jobs(600, seed=5)
+    mixed = in_memory(table, criterion=INSIDE, tolerance=0.0, randomize=True)
+    strange = table.set_column(table.column_names.index("job"), "job", pa.array(["new"] * 600))
+    with pytest.raises(duckdb.Error, match="did not occur"):
+        read(duck.apply(mixed, strange, p_y="p", p_group=JOINT))
+
+
 @pytest.mark.parametrize("thin", [None, 5])
 def test_two_columns_of_strata_are_one_sql_expression(thin):
     table = with_wings(900)

@@ -264,18 +264,18 @@ def test_a_graph_that_decides_otherwise_is_not_written(data, tmp_path, monkeypat
     fair = fitted(LogisticRegression(), data)
     add_rule = export.add_rule
 
-    def forgetful(graph, rule, p_y, p_group, joint, labels):
+    def forgetful(graph, rule, p_y, p_group, joint, labels, *strata):
         zero = eh.Rule(rule.groups, rule.events, rule.priors, (), rule.classes, rule.costs)
-        add_rule(graph, zero, p_y, p_group, joint, labels)
+        add_rule(graph, zero, p_y, p_group, joint, labels, *strata)
 
     monkeypatch.setattr(export, "add_rule", forgetful)
     with pytest.raises(DisagreementError, match=r"decides \d+ of 1500 rows differently from Python, so nothing was"):
         classifier_to_onnx(fair, tmp_path / "fair.onnx", data.X)
 
-    def rounded(graph, rule, p_y, p_group, joint, labels):
+    def rounded(graph, rule, p_y, p_group, joint, labels, *strata):
         kinds = graph.onnx.TensorProto
         coarse = graph.cast(graph.cast(p_y, kinds.FLOAT16), kinds.DOUBLE)
-        add_rule(graph, rule, coarse, p_group, joint, labels)
+        add_rule(graph, rule, coarse, p_group, joint, labels, *strata)
 
     monkeypatch.setattr(export, "add_rule", rounded)
     clear = data.X[np.abs(fair.decision_function(data.X)) > 0.1]

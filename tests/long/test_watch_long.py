@@ -46,7 +46,7 @@ def test_all_rates_of_all_strata_stay_inside_their_sequences_at_all_times(strata
         "as they occur": np.array([1.0 / (s * (s + 1)) / 2 for s in range(1, strata + 1) for _ in range(2)]),
     }
     for name, share in shares.items():
-        outside = ever_outside(share, streams=1000, looks=2000)
+        outside = ever_outside(share, streams=400, looks=300, rows=10 * strata)
         with capsys.disabled():
             print(f"\n{strata} strata, {name}: outside {outside:.3f}")
         assert outside <= 0.05

@@ -505,8 +505,6 @@ def test_what_takes_no_strata_says_so_and_what_to_do():
         eh.learn_rule(**rows, strata=job)
     with pytest.raises(eh.InputError, match="create one rule for each stratum"):
         eh.Rule.from_criterion(INSIDE, groups={"sex": ("F", "M")}, priors=[0.5, 0.5], z=[0.1])
-    with pytest.raises(eh.InputError, match="watch the rows of each stratum"):
-        eh.Watch(INSIDE, 0.05)
     rule = eh.learn_rule(**learn, tolerance=0.2)
     with pytest.raises(eh.InputError, match="name one of each"):
         rule.for_stratum({"region": "x"})

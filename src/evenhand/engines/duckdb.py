@@ -201,7 +201,7 @@ def apply(
     relation, kept = table.relation, ["*"] if keep else []
     with plain_errors():
         if isinstance(rule, Mixture):
-            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, ("duckdb", "error"))
+            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, table.kinds, ("duckdb", "error"))
             for name, text in stages:
                 made = f"{text} AS {SPELLING.name(name)}"
                 relation = relation.project(f"* REPLACE ({made})" if name in relation.columns else f"*, {made}")

@@ -45,7 +45,9 @@ def apply(
     names = shared.new_names(rule, prefix, kept)
     with plain_errors():
         if isinstance(rule, Mixture):
-            stages, texts = drawn_columns(rule, score, cells, (key, kind), names, ("spark", "raise_error"))
+            stages, texts = drawn_columns(
+                rule, score, cells, (key, kind), names, kinds_of(data), ("spark", "raise_error")
+            )
             for name, text in stages:
                 others = [column for column in data.columns if column != name]
                 data = data.selectExpr(*map(SPELLING.name, others), f"{text} AS {SPELLING.name(name)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from evenhand.rules import lots_sql, scores
 from evenhand.rules.events import AttributeKey
 from evenhand.rules.lots_sql import KeyKind
 from evenhand.rules.mixture import Mixture
+from evenhand.rules.mixture_strata import compared_strata
 from evenhand.rules.rule import Rule
-from evenhand.rules.rule_strata import rule_of_stratum, strata_of
+from evenhand.rules.rule_strata import NO_STRATUM, rule_of_stratum, strata_of
 from evenhand.rules.scores import SUM_SLACK
 from evenhand.rules.sql import Dialect, StratumTest, Texts, dialect_of, fair_margin, group_cells, known_strata
 
@@ -109,16 +110,13 @@ def added_columns(
     spelling = dialect_of(dialect)
     if not rule.strata:
         return _columns_of(rule, p_y, p_group, spelling, error)
+    is_in = _stratum_test(kinds, spelling)
     if len(rule.strata) > 1:
-
-        def is_in(column: str, stratum: Hashable) -> str:
-            return f"{spelling.name(column)} = {value_text(stratum, kinds[column], column, spelling)}"
-
         return _columns_of(rule, p_y, p_group, spelling, error, is_in)
     (column,) = rule.strata
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
     inside = [_in_stratum(rule, {column: s}, p_y, p_group, spelling, error) for s in members]
-    tests = [f"{spelling.name(column)} = {value_text(s, kinds[column], column, spelling)}" for s in members]
+    tests = [is_in(column, stratum) for stratum in members]
     if all(key.thin is not None for key in rule.stratified):
         rest = _in_stratum(rule, {column: object()}, p_y, p_group, spelling, error)
     else:
@@ -204,24 +202,35 @@ def drawn_columns(
     p_group: Mapping[AttributeKey, Mapping[Hashable, str | None]],
     key: tuple[str | None, KeyKind],
     names: Sequence[str],
+    kinds: Mapping[str, str],
     engine: tuple[str, str],
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Return what a mixture adds to a table: columns to add one after another, and the final expressions.
 
     The first are (name, expression); a repeated name replaces the column. The others are decision, expected_decision,
     lot, flipped and the bias scores. ``key`` is the column of keys and its type, ``names`` are the names of the new
-    columns, and ``engine`` is the dialect and its function that fails: a row without a key or without valid
-    probabilities fails with a message.
+    columns, ``kinds`` maps each column to its type, and ``engine`` is the dialect and its function that fails: a row
+    without a key, without valid probabilities or of an unknown stratum fails with a message.
     """
     dialect, error = engine
     spelling, rule = dialect_of(dialect), mixture.rules[0]
     score, (column, kind) = spelling.name(p_y), key
     cells = group_cells(rule, p_group, spelling)
-    margins = [fair_margin(each, score, cells, spelling) for each in mixture.rules]
     base = _base_margin(rule, score, spelling)
+    is_in = _stratum_test(kinds, spelling)
+    inside = cells | _cells_of_strata(rule, cells, spelling, is_in)
     guards = [(_sound(score, cells), _UNSOUND)]
+    guards += [(condition, _NO_STRATUM.format(name)) for name, condition in known_strata(rule, is_in).items()]
+
+    def chance(own: Mixture) -> str:
+        return lots_sql.chance(own, [fair_margin(each, score, cells, spelling) for each in own.rules], spelling)
+
+    def lot_of_scores(own: Mixture) -> str:
+        given = [cell for name in own.attributes for cell in cells[name].reshape(-1)]
+        return lots_sql.mixed_scores([score, *given], dialect)
+
     if column is None:
-        first = lots_sql.mixed_scores([score, *(c for array in cells.values() for c in array.reshape(-1))], dialect)
+        first = _by_stratum(mixture, is_in, lot_of_scores)
     else:
         condition, number = lots_sql.key_number(spelling.name(column), kind, dialect)
         guards.append((condition, _NO_KEY))
@@ -233,7 +242,7 @@ def drawn_columns(
         return text
 
     expected, lot = map(spelling.name, names[1:3])
-    stages = [(names[1], guarded(lots_sql.chance(mixture, margins, spelling))), (names[2], guarded(first))]
+    stages = [(names[1], guarded(_by_stratum(mixture, is_in, chance))), (names[2], guarded(first))]
     stages += [(names[2], step(lot)) for step in lots_sql.steps_of(dialect)]
     negative, positive = (spelling.label(label) for label in mixture.classes)
     return stages, [
@@ -241,8 +250,26 @@ def drawn_columns(
         expected,
         lot,
         f"({base} > 0) <> ({lot} < {expected})",
-        *(_bias_score(rule, k, base, cells, spelling) for k in range(len(rule.terms))),
+        *(_bias_score(rule, k, base, inside, spelling) for k in range(len(rule.terms))),
     ]
+
+
+def _stratum_test(kinds: Mapping[str, str], spelling: Dialect) -> StratumTest:
+    """Return how to write that a row is in a stratum of a column of the table."""
+    return lambda column, stratum: f"{spelling.name(column)} = {value_text(stratum, kinds[column], column, spelling)}"
+
+
+def _by_stratum(mixture: Mixture, is_in: StratumTest, expression: Callable[[Mixture], str]) -> str:
+    """Return an expression of a mixture or, with strata, a CASE of that of each stratum's own mixture."""
+    if not mixture.strata:
+        return expression(mixture)
+    (column,) = mixture.strata
+    texts = {stratum: expression(mixture.for_stratum({column: stratum})) for stratum in compared_strata(mixture)}
+    thin = all(key.thin is not None for key in mixture.stratified)
+    # Without thin, rows of other strata fail before.
+    rest = expression(mixture.for_stratum({column: NO_STRATUM})) if thin else "NULL"
+    cases = [f"WHEN {is_in(column, stratum)} THEN {text}" for stratum, text in texts.items()]
+    return f"CASE {' '.join(cases)} ELSE {rest} END"
 
 
 def _base_margin(rule: Rule, score: str, spelling: Dialect) -> str:
