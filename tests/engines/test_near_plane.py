@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import duckdb
@@ -16,6 +17,7 @@ import evenhand as eh
 from evenhand.engines import NearAggregate, arrow, near_plane
 from evenhand.engines import duckdb as duck
 from evenhand.engines import spark as sparks
+from evenhand.engines._near_kernels import open_in_boxes
 from evenhand.engines.distances import BINS, ROW
 from evenhand.engines.near_lines import FineLines, lines_of_site
 from evenhand.engines.site import Site
@@ -274,3 +276,31 @@ def test_the_lines_of_a_bin_are_those_of_its_rows():
     assert (distance <= lines[:, 5] + 1e-9).all()
     assert (np.abs(scaled[:, 1] - lines[:, 1]) <= lines[:, 2] + 1e-9).all()
     assert (np.abs(scaled[:, 0] - lines[:, 0]) <= lines[:, 3] + 1e-9).all()
+
+
+@pytest.mark.parametrize("bits", [0, 12])
+def test_what_counts_say_about_a_box_holds_for_every_rule_in_it(bits, monkeypatch):
+    for name in ("FEWEST_BITS", "MOST_BITS"):
+        monkeypatch.setattr(f"evenhand.engines.near_lines.{name}", bits)
+    table, rng = draw(2000, seed=11), np.random.default_rng(0)
+    found = arrow.aggregate(table, near=first_round(table), **NAMES)
+    site = Site(found.atoms.schema, found.rule)
+    tally = lines_of_site(site, False)
+    lines, n = tally.lines_of(found.places), len(found.places)
+    assert (found.places >> tally.bits < tally.grid.places).all()
+    middles, radii = rng.uniform(-3.0, 3.0, (60, 2)), 10.0 ** rng.uniform(-6.0, -0.5, (60, 2))
+    sure, inside = np.zeros((60, 2, 1)), np.zeros((60, 2, 1))
+    open_in_boxes(
+        lines, np.zeros(n, dtype=np.int64), found.weight,
+        (np.hstack([middles, radii]), np.zeros(60, dtype=np.int64)),
+        (np.array([0, n]), np.arange(n, dtype=np.int32), np.zeros((1, 1))),
+        np.empty(60 * n, dtype=np.int32), np.zeros(60, dtype=np.int64), sure, inside,
+    )  # fmt: skip
+    for box in range(60):
+        for place in middles[box] + radii[box] * rng.uniform(-1.0, 1.0, (20, 2)):
+            terms = zip(found.rule.terms, tally.view.at(place), strict=True)
+            moved = tuple(dataclasses.replace(term, z=float(z)) for term, z in terms)
+            on = dataclasses.replace(found.rule, terms=moved, solution=None).decide(*scores(table, "eo")).sum()
+            assert sure[box, 0, 0] <= on <= sure[box].sum()
+    assert (inside[:, 1] == 0.0).any()
+    assert (sure[:, 1] < 2000).all()
