@@ -230,7 +230,7 @@ def test_rows_kept_while_all_are_counted_need_no_third_pass(weight, monkeypatch)
     again = arrow.learn_rule(shuffled, **options)
     assert again.learned_from["reading"] == rule.learned_from["reading"]
     if weight is None:
-        assert again.z == rule.z
+        assert again.solution_.z == rule.solution_.z
     monkeypatch.setattr(keeping, "LARGEST", 2.0**-6)
     longer = arrow.learn_rule(table, **options)
     assert longer.learned_from["reading"]["passes"] == 3

@@ -88,8 +88,8 @@ class Kept:
         ground, frame = self.tally.ground, self.raw.frame
         places = self.tally.places(frame)
         on: NDArray[np.bool_] = (places < self.tally.grid.places) & (places % ROW >= HALF)
-        weight: FloatArray = np.bincount(ground.codes_of(frame)[on], self.raw.weight[on], ground.n_codes)
-        return weight
+        weight = np.bincount(ground.codes_of(frame)[on], self.raw.weight[on], ground.n_codes)
+        return weight.astype(np.float64)
 
 
 def count_and_keep(reader: Reader, tally: Lines, sample: RawRows) -> tuple[LineCounts, Kept | None]:
