@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import evenhand as eh
-from evenhand.engines import arrow, line, plane, strip
+from evenhand.engines import arrow, keeping, line, plane, strip
 from evenhand.engines import duckdb as duck
 from evenhand.engines import spark as sparks
 from evenhand.engines.gathering import Gatherer
@@ -174,7 +174,7 @@ def test_the_plane_has_the_optimum_of_learn_rule(seed):
         rule = learn(table, max_in_memory=135_000, **NAMES, **options)
         assert rule.solution_.status == "optimal"
         assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
-        assert rule.learned_from["reading"]["passes"] >= 3
+        assert rule.learned_from["reading"]["passes"] >= 2
         arrays, joint = scores(table, NAMES)
         weight = arrays["w"] if seed else None
         right = rule.decide(arrays["p"], joint) == arrays["y"]
@@ -217,6 +217,27 @@ def test_rows_that_are_brought_back_are_counted_again_where_they_are_many(monkey
         assert rule.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
     assert len(numbers) == 2
     assert all(max(parts) < whole for whole, parts in numbers)
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_rows_kept_while_all_are_counted_need_no_third_pass(weight, monkeypatch):
+    table = draw(40_000, seed=5)
+    options = {"criterion": "eo", "tolerance": 0.03, "sample_weight": weight, "max_in_memory": 270_000, **NAMES}
+    monkeypatch.setattr(keeping, "LARGEST", 32.0)  # few rows say little, so counts leave a large part of the plane
+    rule = arrow.learn_rule(table, **options)
+    assert rule.learned_from["reading"]["passes"] == 2
+    shuffled = table.take(np.random.default_rng(0).permutation(len(table)))
+    again = arrow.learn_rule(shuffled, **options)
+    assert again.learned_from["reading"] == rule.learned_from["reading"]
+    if weight is None:
+        assert again.solution_.z == rule.solution_.z
+    monkeypatch.setattr(keeping, "LARGEST", 2.0**-6)
+    longer = arrow.learn_rule(table, **options)
+    assert longer.learned_from["reading"]["passes"] == 3
+    exact = in_memory(table, NAMES, criterion="eo", tolerance=0.03, sample_weight=weight)
+    for found in (rule, again, longer):
+        assert found.solution_.status == "optimal"
+        assert found.solution_.utility == pytest.approx(exact.solution_.utility, abs=1e-12)
 
 
 def test_where_the_model_is_best_in_the_plane_nothing_is_changed():

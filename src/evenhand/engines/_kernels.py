@@ -167,6 +167,28 @@ def line_in_plane(scores, i, form):
     return margin, first, second, fate
 
 
+@njit(cache=True, nogil=True, inline="always")
+def place_of_line(level, g, h, grid, half):
+    """Return the place of a line: its direction among the contrasts and its distance from the centre, in bins."""
+    directions, aspect = grid
+    sides = directions // 4
+    first, second = abs(g), abs(h)
+    if first >= second:
+        share = aspect * h / (first + (aspect - 1.0) * second)
+        side = sides * (g < 0.0)
+    else:
+        share = g / second
+        side = sides * (2 + (h < 0.0))
+    direction = side + min(int((share + 1.0) * 0.5 * sides), sides - 1)
+    return direction * (2 * half + 1) + distance_bin(level, max(first, second), half)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def place_without_line(margin, fate, form, grid, half):
+    """Return the place of a row without a line: decided 0 or 1 everywhere, or one whose contrasts are rounding."""
+    return grid[0] * (2 * half + 1) + ((1 if margin > form.tie else 0) if fate == NONE else 2)
+
+
 @njit(cache=True, nogil=True)
 def place_lines(scores, form, centre, grid, half, places):
     """Set each row's place in the plane: its direction among the contrasts and its distance from the centre, in bins.
@@ -177,24 +199,49 @@ def place_lines(scores, form, centre, grid, half, places):
     contrasts are decided 0 or 1 everywhere, and have the two places after all others; the next one is for rows whose
     contrasts are rounding.
     """
-    row = 2 * half + 1
-    directions, aspect = grid
-    sides = directions // 4
     for i in range(len(places)):
         margin, g, h, fate = line_in_plane(scores, i, form)
-        if fate != LINE:
-            places[i] = directions * row + ((1 if margin > form.tie else 0) if fate == NONE else 2)
-            continue
-        first, second = abs(g), abs(h)
-        if first >= second:
-            share = aspect * h / (first + (aspect - 1.0) * second)
-            side = sides * (g < 0.0)
+        if fate == LINE:
+            places[i] = place_of_line(margin - centre[0] * g - centre[1] * h, g, h, grid, half)
         else:
-            share = g / second
-            side = sides * (2 + (h < 0.0))
-        direction = side + min(int((share + 1.0) * 0.5 * sides), sides - 1)
-        level = margin - centre[0] * g - centre[1] * h
-        places[i] = direction * row + distance_bin(level, max(first, second), half)
+            places[i] = place_without_line(margin, fate, form, grid, half)
+
+
+@njit(cache=True, nogil=True)
+def measure_lines(scores, form, centre, grid, half, places, radii):
+    """Set each row's place as :func:`place_lines` does, and the radius of the smallest square that it is open in.
+
+    The square is around the centre. Delicate rows are open in every one, and rows without a line in none.
+    """
+    for i in range(len(places)):
+        margin, g, h, fate = line_in_plane(scores, i, form)
+        if fate == LINE:
+            level = margin - centre[0] * g - centre[1] * h
+            places[i] = place_of_line(level, g, h, grid, half)
+            radii[i] = (abs(level) - ROUNDING) / ((abs(g) + abs(h)) * (1.0 + MARGIN))
+        else:
+            places[i] = place_without_line(margin, fate, form, grid, half)
+            radii[i] = 0.0 if fate == DELICATE else np.inf
+
+
+@njit(cache=True, nogil=True)
+def count_and_choose(places, radii, rows, n_codes, size, counts, kept):
+    """Count rows by place and code; set the indices of those with a small radius, and return how many these are.
+
+    ``rows`` are codes and weights. The loop is apart from that of :func:`measure_lines`, which is faster without it.
+    """
+    codes, weights = rows
+    found = 0
+    for i in range(len(codes)):
+        place = places[i] * n_codes + codes[i]
+        if len(weights) > 0:
+            counts[place] += weights[i]
+        else:
+            counts[place] += 1
+        if radii[i] <= size:
+            kept[found] = i
+            found += 1
+    return found
 
 
 @njit(cache=True, nogil=True)

@@ -23,7 +23,7 @@ from evenhand.inputs import FloatArray
 from evenhand.search import Problem
 from evenhand.search.problem import typical_size
 
-FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 128, 1024, 8
+FEWEST_DIRECTIONS, MOST_DIRECTIONS, DIRECTIONS_AT_ONCE = 128, 1024, 2
 # Bins of d / (1 + |d|): they are fine up to where rows are usually brought back, which is about 1 in units of the axes.
 HALF = 1 << 11
 BINS = 2 * HALF
@@ -81,6 +81,11 @@ class Grid:
         """Return how far a row's threshold can be from that of its direction, where z is so far from the centre."""
         fuzz: FloatArray = self._widths[0] * second + self._widths[1] * first
         return fuzz
+
+    def mean_fuzz(self, weight: FloatArray) -> FloatArray:
+        """Return the mean of :meth:`fuzz` for directions of some weight, for each unit of both distances."""
+        second, first = self._widths @ weight / max(float(weight.sum()), 1e-300)
+        return np.array([first, second])
 
     @cached_property
     def _widths(self) -> FloatArray:
@@ -264,18 +269,25 @@ class LineCounts:
         self.constant[0] += ground.problem.offset
         self.loose = self.units * apart[2][:, None]
         self.delicate = float(apart[2].sum())
+        self.total = float(counts.sum(dtype=np.float64))
         self.above = counts[: grid.places * ground.n_codes].reshape(grid.directions, ROW, ground.n_codes)
         _kernels.sum_from_each_on(self.above)
 
     @cached_property
-    def by_grid(self) -> list[tuple[Grid, NDArray[Any]]]:
-        """The same counts in grids of fewer directions, the fewest first: enough for boxes that are wide."""
-        found = [(self.grid, self.above)]
+    def by_grid(self) -> list[tuple[Grid, NDArray[Any], FloatArray]]:
+        """The same counts in grids of fewer directions, the fewest first, and the mean fuzz of their rows."""
+        found = [(self.grid, self.above, self._mean_fuzz(self.grid, self.above))]
         while found[0][0].directions >= 4 * DIRECTIONS_AT_ONCE:
             few = Grid(found[0][0].directions // DIRECTIONS_AT_ONCE, self.grid.aspect)
             apart = found[0][1].reshape(few.directions, DIRECTIONS_AT_ONCE, ROW, -1)
-            found.insert(0, (few, apart.sum(axis=1, dtype=apart.dtype)))
+            above = apart.sum(axis=1, dtype=apart.dtype)
+            found.insert(0, (few, above, self._mean_fuzz(few, above)))
         return found
+
+    def _mean_fuzz(self, grid: Grid, above: NDArray[Any]) -> FloatArray:
+        # Boxes are about the rows near the centre.
+        low, high = (above[:, edge].sum(axis=1, dtype=np.float64) for edge in (HALF // 2, HALF + HALF // 2))
+        return grid.mean_fuzz(low - high)
 
     def sums_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""
@@ -283,6 +295,10 @@ class LineCounts:
         fuzz = self.grid.fuzz(*np.abs(place)) + _kernels.MARGIN
         _kernels.sums_at_place(self.above, self.grid.units, place, fuzz, HALF, on, unsure)
         return self.constant + on @ self.units, unsure @ np.abs(self.units) + np.abs(self.loose).sum(axis=0)
+
+    def check_all(self) -> None:
+        """Raise :class:`InputError` where the rows do not weigh what those of the first pass did."""
+        check_weight(self.total, float(self.ground.atoms.weight.sum()))
 
     def check(self, found: float, bins: int) -> None:
         """Raise :class:`InputError` where the rows brought back do not weigh what those counted did."""

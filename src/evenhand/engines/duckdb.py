@@ -103,7 +103,7 @@ def learn_rule(
     contrasts,
 
     - K = 1 is solved exactly, in three passes: the rule has the decisions of :func:`evenhand.learn_rule`;
-    - K = 2 is solved exactly, in three passes or a few more: "optimal", or "gap" with the proven bound;
+    - K = 2 is solved exactly, in two passes or a few more: "optimal", or "gap" with the proven bound;
     - K > 2 is searched around a rule of a sample: "found", counted on all rows.
 
     Balanced accuracy takes one more pass. An F score, predictive parity and ``MinimaxRate`` take one such search after

@@ -24,7 +24,8 @@ SMALLEST_PART = 1 / 1024
 MOST_BOXES = 20_000
 PLACES_A_ROUND, PLACES_NEARBY = 600, 100
 SIZES_TO_TRY = tuple(2.0**-k for k in range(2, 12))
-WIDE = 2.0
+# How much larger than the fuzz of a grid's directions a box is that it is used for: fewer directions add less noise.
+WIDE = 4.0
 DEVIATIONS_ALLOWED = 3.0
 
 
@@ -46,9 +47,10 @@ class Exclusion:
         near = box[4] == box[5] == 1.0
         reach = np.abs(box[:2]) + box[2:4]
         size = max(box[2], box[3] / self.histogram.grid.aspect)
+        by_grid = self.histogram.by_grid
+        grid, above, _ = next((one for one in by_grid if one[2] @ reach * WIDE <= size), by_grid[-1])
         # The margin is for rows that rounding put into the bin beside theirs.
-        each = [(grid, above, grid.fuzz(*reach) + _kernels.MARGIN) for grid, above in self.histogram.by_grid]
-        grid, above, fuzz = next((one for one in each if np.median(one[2]) * WIDE <= size), each[-1])
+        fuzz = grid.fuzz(*reach) + _kernels.MARGIN
         _kernels.most_in_box(above, self.prices, EDGES, grid.units, box, fuzz, near, self.most)
         return bool((self.most < self.needed).any())
 

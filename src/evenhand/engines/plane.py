@@ -3,13 +3,14 @@
 A row is a line in the plane of z, which has two parameters: its direction, that of the row's contrasts, and its signed
 distance from a centre. So after labels and groups are counted (:mod:`ground`) and a sample has given a centre,
 
-1. one pass counts the rows by direction and distance, finely where the distance is small;
+1. one pass counts the rows by direction and distance, finely where the distance is small, and keeps those that are
+   near the centre (:mod:`keeping`);
 2. parts of the plane far from the centre, and boxes around it, are excluded while the
    counts prove that no rule in them meets the bounds and is better than one that is known: in a box of z the rows of
    one direction turn at one threshold, up to a *fuzz* that is the width of the direction's bin times the box's distance
    from the centre;
-3. one pass brings back the rows whose lines cut the strip that is left (:mod:`strip`), in pieces where they are too
-   many; the others are constant in it, and their sums are known. The branch and bound of
+3. the rows whose lines cut the strip that is left (:mod:`strip`) are among those kept, or one pass brings them back,
+   in pieces where they are too many; the others are constant in it, and their sums are known. The branch and bound of
    :mod:`evenhand.search.certified` solves the strip.
 
 Contrasts are measured in units of their typical size, and the size of a row's contrasts is the sum of both: then the
@@ -26,8 +27,9 @@ from evenhand.engines.distances import EDGES, HALF, Grid, LineCounts, Lines, Vie
 from evenhand.engines.exclusion import FAR, Exclusion, best_known, shrunk
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
+from evenhand.engines.keeping import Kept, count_and_keep
 from evenhand.engines.reading import Reader, TooManyError
-from evenhand.engines.strip import Found, InStrip, pieces, solve_strip
+from evenhand.engines.strip import Found, InStrip, Strip, pieces, solve_strip
 from evenhand.engines.zoom import first_view, multipliers_of, narrowed, places_around
 from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
@@ -35,7 +37,7 @@ from evenhand.search import Certified
 from evenhand.search.problem import Status, conclude
 
 # How small boxes become before rows are brought back, in two rounds, and how many are tried: fewer if rows are few.
-SIZES = 1 / 8, 1 / 64
+SIZES = 1 / 8, 1 / 128
 FEWEST_BOXES, MOST_BOXES, ROWS_A_BOX = 300, 3000, 20_000
 MOST_CENTRES, MOST_THRESHOLDS = 4, 3
 MOST_PIECES = 4
@@ -46,7 +48,7 @@ def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
     view, aspect = first_view(ground, sample)
     for _ in range(MOST_CENTRES):
         tally = Lines(ground, view, reader.weighted, Grid.of(ground.n_rows, aspect))
-        histogram = LineCounts(tally, reader.count_dense(tally))
+        histogram, kept = count_and_keep(reader, tally, sample)
         places = places_around(4.0)
         sums = np.array([histogram.sums_at(place)[0] for place in places])
         multipliers = multipliers_of(ground.problem, sums)
@@ -57,7 +59,7 @@ def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
             view = View(view.at(places[int(np.argmin(excess))]), view.axes)
             continue
         for _ in range(MOST_THRESHOLDS):
-            found = _solve(tally, histogram, reader, multipliers, threshold)
+            found = _solve(tally, histogram, (reader, kept), multipliers, threshold)
             if not isinstance(found, float):
                 break
             threshold = found
@@ -68,7 +70,7 @@ def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
 
 
 def _solve(
-    tally: Lines, histogram: LineCounts, reader: Reader, multipliers: FloatArray, threshold: float
+    tally: Lines, histogram: LineCounts, rows: tuple[Reader, Kept | None], multipliers: FloatArray, threshold: float
 ) -> Rule | float | None:
     """Return the best rule; its utility where it is below the threshold; None where the square left is too large."""
     ground = tally.ground
@@ -81,25 +83,12 @@ def _solve(
     boxes, threshold, place, tried = shrunk(
         histogram, whole, (multipliers, threshold, solver.gap), _rounds(ground.n_rows)
     )
-    radius = float((np.abs(boxes[:, :2]) + boxes[:, 2:4]).max(initial=0.0))
     if not len(boxes) and ground.meets(ground.at_zero) and ground.at_zero[0] >= threshold:
         bound = float(ground.at_zero[0]) + solver.gap
         return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=tried + exclusion.boxes)
-    # Lines that cut the square have twice its radius as distance, in units of the larger contrast, and one bin more for
-    # what rounding puts beyond an edge.
-    bins = min(int(np.searchsorted(EDGES, 2.0 * radius)) - HALF + 1, HALF - 1)
-    strips = pieces(boxes[:, :4], histogram, reader.most) if len(boxes) else []
-    if not 0 < len(strips) <= MOST_PIECES:
+    found = _best_of_boxes(tally, histogram, rows, boxes, (multipliers, tally.view.at(place)))
+    if found is None:
         return None
-    found: Found | None = None
-    for strip in strips:
-        choice = InStrip(tally, bins, strip, np.zeros(ground.n_codes))
-        raw = reader.sorted_rows(choice)
-        if raw is None:
-            return None
-        histogram.check(choice.weight, bins)
-        found = solve_strip(choice, histogram, raw, multipliers, tally.view.at(place)).better(found)
-    assert found is not None
     at_zero = ground.at_zero
     resolution = ground.problem.resolution
     if ground.meets(at_zero) and at_zero[0] >= found.utility - resolution:
@@ -110,6 +99,39 @@ def _solve(
         return found.utility
     solution = conclude(found.problem, 0, found.z, upper_bound=found.bound, nodes=found.nodes)
     return ground.rule(found.problem, replace(solution, stopped=found.stopped))
+
+
+def _best_of_boxes(
+    tally: Lines,
+    histogram: LineCounts,
+    rows: tuple[Reader, Kept | None],
+    boxes: FloatArray,
+    known: tuple[FloatArray, FloatArray],
+) -> Found | None:
+    """Return the best rule of some boxes, given prices and a good rule; None where too many rows are open in them."""
+    if not len(boxes):
+        return None
+    reader, kept = rows
+    strip = None if kept is None else Strip.inside(boxes[:, :4], kept.size)
+    if kept is not None and strip is not None:
+        return solve_strip(*kept.inside(strip), *known)
+    radius = float((np.abs(boxes[:, :2]) + boxes[:, 2:4]).max())
+    # Lines that cut the square have twice its radius as distance, in units of the larger contrast, and one bin more for
+    # what rounding puts beyond an edge.
+    bins = min(int(np.searchsorted(EDGES, 2.0 * radius)) - HALF + 1, HALF - 1)
+    strips = pieces(boxes[:, :4], histogram, reader.most)
+    if len(strips) > MOST_PIECES:
+        return None
+    found: Found | None = None
+    for strip in strips:
+        choice = InStrip(tally, bins, strip, np.zeros(tally.ground.n_codes))
+        raw = reader.sorted_rows(choice)
+        if raw is None:
+            return None
+        histogram.check(choice.weight, bins)
+        sure = histogram.sure(bins) + choice.sure @ histogram.units
+        found = solve_strip(choice, sure, raw, *known).better(found)
+    return found
 
 
 def _rounds(n_rows: int) -> list[tuple[float, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from evenhand.engines.counter import Counter, DenseCounter, counter_of
 from evenhand.engines.gathering import Choice, RawRows, Sample
-from evenhand.engines.schema import FINEST, Columns, Tally, Words
+from evenhand.engines.schema import FINEST, Columns, Frame, Tally, Words
 from evenhand.inputs import FloatArray
 
 Counted = tuple[Words, FloatArray, Words, int]
@@ -25,7 +26,7 @@ class DenseTally(Tally, Protocol):
 
 
 class Readable(Protocol):
-    """The two passes of an engine."""
+    """The passes of an engine."""
 
     def fill(self, columns: Columns, tally: Tally, counter: Counter | DenseCounter) -> None:
         """Count the words of the rows, in one pass."""
@@ -36,6 +37,10 @@ class Readable(Protocol):
 
         ``ordered`` asks for the order of the table; otherwise they come in any order, and equal ones may be one.
         """
+        ...
+
+    def frames(self, columns: Columns) -> Iterator[Frame] | None:
+        """Yield all rows under their inner names; None where an engine counts them elsewhere."""
         ...
 
 
@@ -78,6 +83,17 @@ class Reader:
         counter = DenseCounter(tally.empty(), self.weighted)
         self.source.fill(self.columns, tally, counter)
         return counter.counts
+
+    def stream(self, add: Callable[[Frame], None]) -> bool:
+        """Pass all rows to a function, in one pass; return whether the engine can, as some count rows elsewhere."""
+        frames = self.source.frames(self.columns)
+        if frames is None:
+            return False
+        self.passes += 1
+        for frame in frames:
+            if len(frame["s0"]):
+                add(frame)
+        return True
 
     def drawn(self, share: float, names: tuple[str, ...]) -> RawRows | None:
         """Return a sample of the rows: that of the first pass, or about a share of them in one more, read once."""

@@ -42,7 +42,25 @@ class Strip:
         """Return a narrow strip that holds some boxes (c1, c2, r1, r2)."""
         signs = np.array([(a, b) for a in (-1.0, 1.0) for b in (-1.0, 1.0)])
         corners = (boxes[:, None, :2] + signs * boxes[:, None, 2:4]).reshape(-1, 2)
-        axes = np.linalg.eigh(np.cov(corners.T))[1][:, ::-1]
+        return cls._along(np.linalg.eigh(np.cov(corners.T))[1][:, ::-1], corners)
+
+    @classmethod
+    def inside(cls, boxes: FloatArray, size: float) -> Strip | None:
+        """Return a narrow strip that holds some boxes and is inside a square around 0; None where there is none."""
+        strip = cls.around(boxes)
+        if strip.reach > size:
+            low, high = (boxes[:, :2] - boxes[:, 2:4]), (boxes[:, :2] + boxes[:, 2:4])
+            strip = cls._along(np.eye(2), np.vstack([low, high]))
+        return strip if strip.reach <= size else None
+
+    @property
+    def reach(self) -> float:
+        """The radius of the smallest square around 0 that it is inside."""
+        return float((np.abs(self.centre) + np.abs(self.axes).sum(axis=1)).max())
+
+    @classmethod
+    def _along(cls, axes: FloatArray, corners: FloatArray) -> Strip:
+        """Return the strip of some points, along orthogonal axes of size 1."""
         along = corners @ axes
         low, high = along.min(axis=0), along.max(axis=0)
         # A little more than the boxes, for what rounding does to a corner.
@@ -113,12 +131,15 @@ class Found:
         return replace(best, bound=bound, nodes=nodes, stopped=self.stopped or other.stopped)
 
 
-def solve_strip(choice: InStrip, counts: LineCounts, raw: RawRows, multipliers: FloatArray, place: FloatArray) -> Found:
-    """Return the best rule of a strip, given the rows that are open in it, prices and the z of a good rule."""
+def solve_strip(choice: InStrip, sure: FloatArray, raw: RawRows, multipliers: FloatArray, place: FloatArray) -> Found:
+    """Return the best rule of a strip, given the rows that are open in it, prices and the z of a good rule.
+
+    ``sure`` is what all other rows add up to.
+    """
     ground, view = choice.tally.ground, _inside(choice)
     solver = ground.options.solver
     assert isinstance(solver, Certified)
-    part = _Part(ground, view, raw, counts.sure(choice.bins) + choice.sure @ counts.units)
+    part = _Part(ground, view, raw, sure)
     parts, sums = [part], part.counted(place)
     if len(raw) > FEW_ROWS and ground.meets(sums):
         parts, place = _smaller_parts(part, place, sums, multipliers)
@@ -199,7 +220,7 @@ def _smaller_parts(
     own = np.array([[*middle, SMALL, SMALL]])
     strips = [Strip.around(own)]
     if len(boxes):
-        order = np.argsort(boxes[:, :2] @ Strip.around(boxes[:, :4]).axes[:, 0], kind="stable")
+        order = _along_rows(boxes, aspect)
         strips += [Strip.around(boxes[some, :4]) for some in np.array_split(order, min(PARTS, len(boxes)))]
     found = []
     for strip in strips:
@@ -207,6 +228,12 @@ def _smaller_parts(
         kept = np.flatnonzero(choice.keep(frame))
         found.append(_Part(ground, _inside(choice), raw.take(kept), part.sure + choice.sure @ counts.units))
     return found, z
+
+
+def _along_rows(boxes: FloatArray, aspect: float) -> NDArray[np.intp]:
+    """Return the order of boxes along their strip, in units in which equally many rows turn along both axes."""
+    scaled = boxes[:, :4] / np.array([1.0, aspect, 1.0, aspect])
+    return np.argsort(scaled[:, :2] @ Strip.around(scaled).axes[:, 0], kind="stable")
 
 
 def _by_size(ground: Ground, raw: RawRows, view: View) -> tuple[View, float]:
