@@ -28,7 +28,7 @@ import numpy as np
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules.criterion import Level
-from evenhand.rules.events import RATES, Event
+from evenhand.rules.events import RATES, Event, Stratified
 from evenhand.rules.families import Family, utility_of
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rate_bounds import MinimaxRate
@@ -54,6 +54,11 @@ def best_levelled(family: Family, tolerance: float) -> Mixture:
         The caller's tolerance.
     """
     levels = family.setting.system.levels
+    if any(isinstance(level.attribute, Stratified) for level in levels):
+        raise InputError(
+            "randomize=True does not support PredictiveParity within strata: leave out within=, or learn a rule"
+            " without lots."
+        )
     if not any(isinstance(level.part, MinimaxRate) for level in levels):
         return _Common(family, tolerance).answer()
     if len(levels) > 1:
@@ -108,15 +113,9 @@ class _Common(_Levelled):
 
     def __init__(self, family: Family, tolerance: float) -> None:
         super().__init__(family, tolerance)
-        self.slack: dict[Level, float] = {}
-        self.events: dict[Level, list[Event]] = {}
-        for level in self.setting.system.levels:
-            (kind,) = level.part.kinds
-            assert level.attribute is not None
-            own = level.part.tolerance
-            self.slack[level] = tolerance if own is None else own
-            members = self.setting.rows.groups[level.attribute]
-            self.events[level] = [Event(level.attribute, group, None, kind) for group in members]
+        levels = self.setting.system.levels
+        self.slack = {level: tolerance if level.part.tolerance is None else level.part.tolerance for level in levels}
+        self.events = {level: level.events for level in levels}
         self.best: _Candidate | None = None
 
     @property
