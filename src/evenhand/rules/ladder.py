@@ -253,7 +253,6 @@ def _infeasible(
     claim = "the smallest that a rule in this family meets is" if exact else "a rule exists at"
     lots = " A randomized mixture of rules may meet it: learn_rule(..., randomize=True)."
     return InfeasibleError(
-        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}."
-        f"{lots if len(setting.options.criterion.strata) < 2 else ''}",
+        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}.{lots}",
         smallest_tolerance=smallest,
     )

@@ -223,18 +223,19 @@ def case_of_strata(
     if not rule.strata:
         raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
     columns = _strata_columns(rule, strata)
-    if len(columns) > 1:
+    crossed = all(key.crossed for key in rule.stratified)
+    if len(columns) > 1 and not crossed:
         raise InputError(
             "A rule with several columns of strata cannot be written as one SQL expression: use for_stratum."
         )
-    ((name, column),) = columns.items()
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
-    cases = [
-        f"WHEN {spelling.name(column)} = {spelling.label(stratum)} THEN {expression({name: stratum})}"
-        for stratum in members
-    ]
+    cases = []
+    for stratum in members:
+        own = dict(zip(columns, stratum if crossed else (stratum,), strict=True))
+        condition = " AND ".join(f"{spelling.name(columns[name])} = {spelling.label(own[name])}" for name in own)
+        cases.append(f"WHEN {condition} THEN {expression(own)}")
     thin = all(key.thin is not None for key in rule.stratified)
-    rest = f" ELSE {expression({name: NO_STRATUM})}" if thin else ""
+    rest = f" ELSE {expression(dict.fromkeys(columns, NO_STRATUM))}" if thin else ""
     return f"CASE {' '.join(cases)}{rest} END"
 
 
