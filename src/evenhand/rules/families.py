@@ -73,9 +73,15 @@ class Family:
         """Return the problem whose rules are mixed."""
         return self.wider.problem([tolerance])
 
-    def mix(self, problem: Problem, near: Mixed | None = None) -> Mixed | NoRule:
-        """Return the best mixture for a problem with these rows; the rules of ``near`` are listed first."""
-        return mix(dataclasses.replace(problem, starts=() if near is None else tuple(near.z)))
+    def mix(
+        self, problem: Problem, near: Mixed | None = None, *, value: float | None = None, enough: float = 0.0
+    ) -> Mixed | NoRule:
+        """Return the best mixture for a problem with these rows; the rules of ``near`` are listed first.
+
+        ``value`` and ``enough`` are those of :func:`evenhand.search.mixed.mix`.
+        """
+        starts = () if near is None else tuple(near.z)
+        return mix(dataclasses.replace(problem, starts=starts), value=value, enough=enough)
 
     def bound(self, problem: Problem, multipliers: FloatArray, value: float) -> float:
         """Return the bound on every mixture for a problem that some multipliers prove."""
@@ -278,13 +284,15 @@ class StratifiedFamily(Family):
             alone[stratum.at] = 0.0
         return alone
 
-    def mix(self, problem: Problem, near: Mixed | None = None) -> Mixed | NoRule:
+    def mix(
+        self, problem: Problem, near: Mixed | None = None, *, value: float | None = None, enough: float = 0.0
+    ) -> Mixed | NoRule:
         """Return the best mixture of each stratum for a problem with these rows."""
         whole, parts = self._split(problem)
         if near is not None:
             known = (tuple(part.z) for part in near.parts)
             parts = [dataclasses.replace(part, starts=z) for part, z in zip(parts, known, strict=True)]
-        found = mix(whole, parts)
+        found = mix(whole, parts, value=value, enough=enough)
         if isinstance(found, NoRule):
             return found
         return dataclasses.replace(found, values=found.values + self.rest @ problem.effects)
