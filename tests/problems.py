@@ -10,6 +10,7 @@ from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options, Setting
 from evenhand.search import Certified, Directions, Dual, Lines, NoRule, Problem, Smoothed
 from evenhand.search.problem import FEASIBILITY_SLACK
+from oracles import exact_cells
 
 KINDS = ("plain", "tied", "weighted", "duplicated", "degenerate", "asymmetric")
 
@@ -76,3 +77,32 @@ def assert_never_behind(problem):
             continue
         assert not isinstance(found, NoRule), search
         assert found.utility >= other.utility - 1e-9, search
+
+
+def few_rows(seed, n=12, groups=2):
+    """Return labels, groups and probabilities of a few rows, with two rows or more in each cell."""
+    rng = np.random.default_rng(seed)
+    cells = np.arange(n) % (2 * groups)
+    y, group = cells % 2, cells // 2
+    joint = rng.dirichlet(np.ones(2 * groups), n)
+    joint[np.arange(n), y * groups + group] += 0.15
+    joint = (joint / joint.sum(axis=1, keepdims=True)).reshape(n, 2, groups)
+    return y, group, joint[:, 1].sum(axis=1), joint
+
+
+def every_rule(setting):
+    """Return the decisions of every rule of a setting's family, by the crossings of the rows' lines."""
+    problem = setting.problem([0.1])
+    cells = exact_cells(problem.margin, problem.contrasts)
+    return [problem.margin > 0.0, *(np.array(found) for found, clearance in cells.items() if clearance > 1e-9)]
+
+
+def precisions(y, group, decided):
+    """Return the precision of each group in which somebody is selected."""
+    chosen = [decided & (group == g) for g in np.unique(group)]
+    return [y[some].mean() for some in chosen if some.any()]
+
+
+def spread(y, group, decided):
+    found = precisions(y, group, decided)
+    return max(found) - min(found) if found else 0.0

@@ -32,7 +32,7 @@ from evenhand.plausibility import check_same_index, warn_of_decisions, warn_of_r
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion
 from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Intersection, Stratified, event_names
-from evenhand.rules.strata import check_known, pair_codes, read_strata, spread, thin_text
+from evenhand.rules.strata import check_known, column_of, pair_codes, read_strata, spread, thin_text
 from evenhand.rules.system import write_out
 
 Index = NDArray[np.intp] | NDArray[np.bool_]
@@ -187,7 +187,7 @@ class Rows:
 
     def _within(self, key: Stratified, pairs: tuple[Hashable, ...]) -> Self:
         """Return the rows with an attribute whose groups are the given pairs of stratum and group."""
-        strata, base = self.strata[key.within], self.attributes.get(key.attribute)
+        strata, base = column_of(key, self.strata), self.attributes.get(key.attribute)
         places = pair_codes(pairs, strata.groups, self.groups[key.attribute])
         attributes, p_group = dict(self.attributes), dict(self.p_group)
         if base is not None and (key not in attributes or attributes[key].groups != pairs):

@@ -134,9 +134,8 @@ def assert_same_strata(rule, known, table):
     assert np.array(rule.solution_.used or 0.0) == pytest.approx(np.array(known.solution_.used or 0.0), abs=1e-12)
     for key in ("rows", "rows_by_event", "safety"):
         assert rule.learned_from.get(key) == known.learned_from.get(key)
-    if known.learned_from["objective"] != "balanced_accuracy":  # in memory that is one search of all strata
-        assert rule.solution_.status == known.solution_.status
-        assert rule.learned_from["strata"].keys() == known.learned_from["strata"].keys()
+    assert rule.solution_.status == known.solution_.status
+    assert rule.learned_from["strata"].keys() == known.learned_from["strata"].keys()
     assert rule.criterion == known.criterion
     assert eh.Rule.from_json(rule.to_json()) == rule
 
@@ -201,6 +200,20 @@ def test_predictive_parity_has_the_optimum_of_learn_rule(name):
     rule = learn_by(name, table, max_in_memory=0, **NAMES, **options)
     assert_as_good(rule, in_memory(table, **options), table)
     assert_precisions(rule, table, 0.2)
+
+
+def test_predictive_parity_within_strata_has_the_optimum_of_learn_rule():
+    table, options = with_jobs(450, seed=3), {"criterion": eh.PredictiveParity(within="job"), "tolerance": 0.25}
+    known = in_memory(table, **options)
+    for most in (0, 8 * 300):
+        rule = arrow.learn_rule(table, max_in_memory=most, **NAMES, **options)
+        assert rule.solution_.utility == pytest.approx(known.solution_.utility, abs=1e-12)
+        assert np.abs(rule.solution_.values).max() <= 0.25 + 1e-9
+        assert rule.learned_from["strata"].keys() == known.learned_from["strata"].keys()
+        arrays, joint = arrays_of(table)
+        decided = rule.decide(arrays["p"], joint, strata=arrays["job"])
+        found = eh.audit(arrays["y"], decided, {"sex": arrays["sex"]}, criterion=rule.criterion, strata=arrays["job"])
+        assert max(one.gap.value or 0.0 for one in found.verdicts[0].strata) <= 0.25 + 1e-9
 
 
 def test_predictive_parity_without_a_proof_is_counted_on_all_rows(monkeypatch):

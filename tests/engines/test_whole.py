@@ -179,6 +179,18 @@ def test_spark_draws_by_the_weights_of_the_rows_stratum(spark):
     assert found["expected_decision"].to_pylist() == mixed.expected_decision(arrays["p"], joint, **given).tolist()
 
 
+def test_spark_draws_by_the_weights_of_the_rows_combination(spark):
+    table = with_wings(300).append_column("row", pa.array(np.arange(300)))
+    both = eh.DemographicParity(within="job") & eh.DemographicParity(within="wing")
+    mixed = in_memory(table, criterion=both, tolerance=0.0, randomize=True)
+    frame = spark.createDataFrame(table)
+    found = sparks.apply(mixed, frame, p_y="p", p_group=JOINT, key="row").toArrow()
+    arrays, joint = arrays_of(table)
+    given = {"strata": {"job": arrays["job"], "wing": arrays["wing"]}}
+    assert found["decision"].to_pylist() == mixed.decide(arrays["p"], joint, key=arrays["row"], **given).tolist()
+    assert found["expected_decision"].to_pylist() == mixed.expected_decision(arrays["p"], joint, **given).tolist()
+
+
 def test_mixtures_refuse_an_unknown_stratum_in_duckdb():
     table = with_jobs(600, seed=5)
     mixed = in_memory(table, criterion=INSIDE, tolerance=0.0, randomize=True)

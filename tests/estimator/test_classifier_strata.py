@@ -52,6 +52,20 @@ def test_the_column_of_x_is_the_stratum(fair, rows):
     assert fair.score(X, y) == (fair.predict(X) == y).mean()
 
 
+def test_precisions_are_compared_within_the_column_of_x(rows):
+    X, y, sex = rows
+    criterion = eh.PredictiveParity(within="job")
+    fair = eh.FairClassifier(model(), criterion=criterion, tolerance=0.1, safety=0.0, cv=2, random_state=0)
+    fair.fit(X, y, sensitive_features={"sex": sex})
+    held = fair.held_out_
+    job = X["job"].to_numpy()[held.rows]
+    decided = fair.rule_.decide(held.p_y, held.p_group, strata=job)
+    found = eh.audit(held.y, decided, held.sensitive_features, criterion=criterion, strata=job)
+    assert max(stratum.gap.value or 0.0 for stratum in found.verdicts[0].strata) <= 0.1 + 1e-9
+    assert fair.rule_.solution_.status == "optimal"
+    np.testing.assert_array_equal(fair.rule_.decide(*fair.probabilities(X)), fair.predict(X))
+
+
 def test_a_new_or_absent_stratum_is_an_error_that_names_it(fair, rows):
     X = rows[0].assign(job="odd")
     with pytest.raises(eh.InputError, match="stratum 'odd' of 'job' did not occur"):

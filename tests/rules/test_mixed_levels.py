@@ -10,8 +10,9 @@ from scipy.optimize import linprog
 
 import evenhand as eh
 from evenhand.rules.events import RATES
-from evenhand.rules.families import family_of
+from evenhand.rules.families import Family, family_of
 from evenhand.rules.mixed_levels import ENOUGH
+from evenhand.search import mixed as mixed_search
 from oracles import cells_by_linear_program
 from problems import setting_of
 
@@ -178,3 +179,45 @@ def test_two_levels_that_exclude_each_other_are_refused():
     impossible = eh.MinimaxRate("selection") & eh.SelectionBudget(lower=0.6) & eh.MaximumRate("selection", 0.3)
     with pytest.raises(eh.InfeasibleError, match="No mixture"):
         eh.learn_rule(*ROWS, criterion=impossible, randomize=True)
+
+
+def best_f1_at_level(rules, rows, level, tolerance):
+    """Return the best F1 of a mixture whose precisions are from the level to the level plus the tolerance."""
+    true, chosen = counts(rules, rows)
+    # With weights divided by the denominator, a quotient is linear (Charnes and Cooper).
+    divisor = chosen.sum(axis=1) + rows[0].sum()
+    matrix = np.vstack([(level * chosen - true).T, (true - (level + tolerance) * chosen).T])
+    result = linprog(-2.0 * true.sum(axis=1), matrix, np.zeros(4), divisor[None], [1.0])
+    return -result.fun if result.status == 0 else -np.inf
+
+
+@pytest.mark.parametrize(("seed", "tolerance"), [(1, 0.05), (2, 0.2)])
+def test_f1_at_equal_precision_is_the_optimum_over_every_level(seed, tolerance):
+    rows = tiny(seed)
+    rules = all_rules(setting_of(*rows, criterion="pp", objective="f1"))
+    truth = max(best_f1_at_level(rules, rows, level, tolerance) for level in np.linspace(0.0, 1.0, 61))
+    mixed = eh.learn_rule(*rows, criterion="pp", tolerance=tolerance, objective="f1", randomize=True)
+    assert mixed.solution_.upper_bound >= truth - 1e-9
+    assert mixed.solution_.utility >= truth - ENOUGH
+    assert mixed.solution_.gap <= ENOUGH
+    expected = mixed.expected_decision(*rows[2:])
+    assert mixed.solution_.utility == pytest.approx(2 * expected[rows[0] == 1].sum() / (expected.sum() + rows[0].sum()))
+    true, chosen = counts(expected[None], rows)
+    assert np.ptp(true / chosen) <= tolerance + 1e-7
+
+
+def test_ranges_of_levels_are_searched_only_for_what_is_better(monkeypatch):
+    """A quotient is searched from the best known value in each range: few pricings, and the bound is as true."""
+    asked, price = [], mixed_search._price
+    monkeypatch.setattr(mixed_search, "_price", lambda *given, **rest: asked.append(1) or price(*given, **rest))
+    rows = tuple(column[:60] for column in ROWS)
+    options = {"criterion": "pp", "tolerance": 0.05, "objective": "f1", "randomize": True}
+    fast = eh.learn_rule(*rows, **options).solution_
+    few = len(asked)
+    whole = Family.mix
+    monkeypatch.setattr(Family, "mix", lambda self, problem, near=None, **_: whole(self, problem, near))
+    slow = eh.learn_rule(*rows, **options).solution_
+    assert few < 0.6 * (len(asked) - few)
+    assert fast.gap <= 2 * ENOUGH
+    assert fast.utility <= slow.upper_bound
+    assert slow.utility <= fast.upper_bound

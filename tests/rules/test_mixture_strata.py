@@ -229,13 +229,6 @@ def test_the_cost_of_determinism_is_that_of_all_strata():
     assert noted["cost"] > 0.0
 
 
-def test_two_columns_of_strata_are_refused():
-    rows, job = draw(1)
-    both = INSIDE & eh.EqualOpportunity(within="town")
-    with pytest.raises(eh.InputError, match="one column"):
-        eh.learn_rule(*rows, strata={"job": job, "town": job}, criterion=both, randomize=True)
-
-
 def test_the_classifier_its_report_and_its_card_use_them(tmp_path):
     rows, job = draw(13, 400)
     X = pd.DataFrame({"score": np.log(rows[2] / (1 - rows[2])), "group": rows[1], "job": job})

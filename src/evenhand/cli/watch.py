@@ -156,12 +156,9 @@ def _gone_on(path: Path, fresh: Watch) -> Watch:
 
 def _strata_of(rule: Rule) -> dict[str, list[Any]] | None:
     """Return the strata that a rule compares, by column."""
-    from evenhand.rules.rule_strata import strata_of
+    from evenhand.rules.rule_strata import values_of_strata
 
-    found: dict[str, dict[Any, None]] = {}
-    for key in rule.stratified:
-        found.setdefault(key.within, {}).update(dict.fromkeys(strata_of(rule, key)))
-    return {column: list(members) for column, members in found.items()} or None
+    return {column: list(values_of_strata(rule, column)) for column in rule.strata} or None
 
 
 def _batches(

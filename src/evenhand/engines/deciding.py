@@ -17,7 +17,7 @@ from evenhand.rules import scores
 from evenhand.rules.events import AttributeKey
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
-from evenhand.rules.rule_strata import strata_of, with_strata
+from evenhand.rules.rule_strata import values_of_strata, with_strata
 from evenhand.tables import numbers_of, values_of
 
 Probabilities = tuple[FloatArray, dict[AttributeKey, FloatArray]]
@@ -98,7 +98,7 @@ class NamedColumns:
         import pyarrow as pa
 
         values = values_of(pa.table({column: batch.column(column)}), column)
-        known = {str(s): s for key in self.rule.stratified if key.within == column for s in strata_of(self.rule, key)}
+        known = {str(s): s for s in values_of_strata(self.rule, column)}
         if values.dtype.kind not in "OUT" or all(isinstance(stratum, str) for stratum in known.values()):
             return values
         return [known.get(value, value) if isinstance(value, str) else value for value in values.tolist()]

@@ -113,10 +113,10 @@ def added_columns(
     is_in = _stratum_test(kinds, spelling)
     if len(rule.strata) > 1:
         return _columns_of(rule, p_y, p_group, spelling, error, is_in)
-    (column,) = rule.strata
+    (column,), key = rule.strata, rule.stratified[0]
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
     inside = [_in_stratum(rule, {column: s}, p_y, p_group, spelling, error) for s in members]
-    tests = [is_in(column, stratum) for stratum in members]
+    tests = [is_in(key, stratum) for stratum in members]
     if all(key.thin is not None for key in rule.stratified):
         rest = _in_stratum(rule, {column: object()}, p_y, p_group, spelling, error)
     else:
@@ -188,7 +188,7 @@ def _cells_of_strata(
         own = np.empty((*texts.shape[:-1], len(pairs)), dtype=object)
         for place, pair in enumerate(pairs):
             assert isinstance(pair, tuple)
-            test = is_in(key.within, pair[0])
+            test = is_in(key, pair[0])
             for index in np.ndindex(texts.shape[:-1]):
                 text = texts[(*index, members.index(pair[1]))]
                 own[(*index, place)] = f"CASE WHEN {test} THEN {text} ELSE {spelling.literal(0.0)} END"
@@ -255,20 +255,23 @@ def drawn_columns(
 
 
 def _stratum_test(kinds: Mapping[str, str], spelling: Dialect) -> StratumTest:
-    """Return how to write that a row is in a stratum of a column of the table."""
-    return lambda column, stratum: f"{spelling.name(column)} = {value_text(stratum, kinds[column], column, spelling)}"
+    """Return how to write that a row is in a stratum."""
+    return lambda key, stratum: " AND ".join(
+        f"{spelling.name(column)} = {value_text(value, kinds[column], column, spelling)}"
+        for column, value in key.by_column(stratum).items()
+    )
 
 
 def _by_stratum(mixture: Mixture, is_in: StratumTest, expression: Callable[[Mixture], str]) -> str:
     """Return an expression of a mixture or, with strata, a CASE of that of each stratum's own mixture."""
     if not mixture.strata:
         return expression(mixture)
-    (column,) = mixture.strata
-    texts = {stratum: expression(mixture.for_stratum({column: stratum})) for stratum in compared_strata(mixture)}
+    key = mixture.stratified[0]
+    texts = {stratum: expression(mixture.for_stratum(stratum)) for stratum in compared_strata(mixture)}
     thin = all(key.thin is not None for key in mixture.stratified)
     # Without thin, rows of other strata fail before.
-    rest = expression(mixture.for_stratum({column: NO_STRATUM})) if thin else "NULL"
-    cases = [f"WHEN {is_in(column, stratum)} THEN {text}" for stratum, text in texts.items()]
+    rest = expression(mixture.for_stratum(NO_STRATUM)) if thin else "NULL"
+    cases = [f"WHEN {is_in(key, stratum)} THEN {text}" for stratum, text in texts.items()]
     return f"CASE {' '.join(cases)} ELSE {rest} END"
 
 

@@ -109,11 +109,12 @@ def _sums(setting: Setting, rules: list[Rule]) -> tuple[float, FloatArray]:
         share = float(part.rows.weights.sum() / total)
         utility += share * rule.solution_.utility
         offset -= share * part.evidence.offset
-        values |= zip((bound.name for bound in part.system.constraints), rule.solution_.values, strict=True)
+        values |= zip((bound.name for bound in part.reported), rule.solution_.values, strict=True)
         stratum = part.system.events[0].stratum
         assert stratum is not None
         column = setting.rows.strata[stratum[0]]
         other &= column.codes != column.groups.index(stratum[1])
     if other.any():
         utility += offset + float(setting.evidence.gain[other & (setting.margins > 0.0)].sum())
-    return utility, np.array([values[bound.name] for bound in setting.system.constraints]) - setting.system.shift
+    found = np.array([values[bound.name] for bound in setting.reported])
+    return utility, found if setting.system.levels else found - setting.system.shift

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -230,10 +231,25 @@ def add_margin(
         found = graph.constant(np.nan if key.thin is None else 0.0)
         for stratum, (own, at) in weights_by_stratum(rule, key, weights).items():
             total = graph.add("Reshape", _sum(graph, own, [columns[key.attribute][place] for place in at]), flat)
-            code = graph.constant(np.int64(strata[key.within].index(stratum)))
-            found = graph.add("Where", graph.add("Equal", places[key.within], code), total, found)
+            found = graph.add("Where", is_in_stratum(graph, key, stratum, strata, places), total, found)
         margin = graph.add("Sub", margin, found)
     return margin
+
+
+def is_in_stratum(
+    graph: Graph,
+    key: Stratified,
+    stratum: Hashable,
+    strata: Mapping[str, Sequence[Hashable]],
+    places: Mapping[str, str],
+) -> str:
+    """Return the edge of whether each row is in a stratum; ``places`` are its values' places in ``strata``."""
+    tests = [
+        graph.add("Equal", places[column], graph.constant(np.int64(strata[column].index(value))))
+        for column, value in key.by_column(stratum).items()
+    ]
+    same: str = functools.reduce(lambda one, other: graph.add("And", one, other), tests)
+    return same
 
 
 def _sum(graph: Graph, weights: Sequence[float], columns: Sequence[str]) -> str:

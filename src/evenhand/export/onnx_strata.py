@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.errors import InputError
-from evenhand.export.onnx_graph import ML, Graph
+from evenhand.export.onnx_graph import ML, Graph, is_in_stratum
 from evenhand.inputs import Attribute, SensitiveFeatures
-from evenhand.rules.rule_strata import NO_STRATUM, strata_of
+from evenhand.rules.rule_strata import NO_STRATUM, strata_of, values_of_strata
 from evenhand.rules.strata import read_strata
 
 if TYPE_CHECKING:
@@ -27,10 +27,8 @@ def strata_in_graph(rule: Rule) -> dict[str, list[Any]]:
     Whole numbers that are stored as floats, as in an array of features, are whole numbers.
     """
     found: dict[str, list[Any]] = {}
-    for key in rule.stratified:
-        known = found.setdefault(key.within, [])
-        known += [stratum for stratum in strata_of(rule, key) if stratum not in known]
-    for column, members in found.items():
+    for column in rule.strata:
+        found[column] = members = list(values_of_strata(rule, column))
         whole = all(type(s) is int or (type(s) is float and s.is_integer()) for s in members)
         if not whole and {type(stratum) for stratum in members} != {str}:
             raise InputError(
@@ -73,16 +71,15 @@ def _places(graph: Graph, name: str, members: Sequence[Hashable]) -> str:
 
 
 def by_stratum(graph: Graph, rule: Rule, places: Mapping[str, str], add: Callable[[Any], str]) -> str:
-    """Return the edge of each row's number, from the edges that ``add`` returns for each stratum of the only column.
+    """Return the edge of each row's number, from the edges that ``add`` returns for each stratum of a mixture.
 
     Rows of other strata have the number of the model alone if the rule allows it, else NaN.
     """
-    ((column, members),) = strata_in_graph(rule).items()
+    key, codes = rule.stratified[0], strata_in_graph(rule)
     thin = all(key.thin is not None for key in rule.stratified)
     found = add(NO_STRATUM) if thin else graph.constant(np.nan)
-    for code, stratum in enumerate(members):
-        same = graph.add("Equal", places[column], graph.constant(np.int64(code)))
-        found = graph.add("Where", same, add(stratum), found)
+    for stratum in dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key)):
+        found = graph.add("Where", is_in_stratum(graph, key, stratum, codes, places), add(stratum), found)
     return found
 
 
@@ -94,20 +91,30 @@ def given_strata(rule: Rule, strata: SensitiveFeatures | None, n_rows: int) -> S
 
 def _values(column: Attribute, members: Sequence[Hashable]) -> NDArray[Any]:
     new, listed = _new_stratum(members), set(members)
-    known = np.empty(len(column.groups) + 1, dtype=object)
-    known[:] = [*(stratum if stratum in listed else new for stratum in column.groups), new]
+    known = _objects([*(stratum if stratum in listed else new for stratum in column.groups), new])
     return np.asarray(known[column.codes])
 
 
+def _objects(values: Sequence[Hashable]) -> NDArray[Any]:
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
 def sample_strata(rule: Rule, n_rows: int) -> Strata:
-    """Return strata to compare on: all combinations of the rule's, with a new one where it allows that."""
+    """Return strata to compare on: all combinations of the rule's, with a new one where it allows that.
+
+    A mixture whose strata are combinations decides no other ones, unless the model decides those.
+    """
+    if rule.stratified[0].crossed and rule.stratified[0].thin is None:
+        known = strata_of(rule, rule.stratified[0])
+        drawn = [known[row % len(known)] for row in range(n_rows)]
+        return {column: _objects([values[k] for values in drawn]) for k, column in enumerate(rule.strata)}
     found, period = {}, 1
     for column, members in strata_in_graph(rule).items():
-        if all(key.thin is not None for key in rule.stratified if key.within == column):
+        if all(key.thin is not None for key in rule.stratified if column in key.columns):
             members = [*members, _new_stratum(members)]
-        values = np.empty(len(members), dtype=object)
-        values[:] = members
-        found[column] = values[np.arange(n_rows) // period % len(members)]
+        found[column] = _objects(members)[np.arange(n_rows) // period % len(members)]
         period *= len(members)
     return found
 

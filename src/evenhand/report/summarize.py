@@ -43,8 +43,9 @@ from evenhand.rules.mixture import Mixture
 from evenhand.rules.mixture_strata import compared_strata
 from evenhand.rules.objective import ACCURACY, in_words
 from evenhand.rules.rule import Rule
+from evenhand.rules.rule_strata import strata_of
 from evenhand.rules.safety import ThinCell, thin_text
-from evenhand.rules.strata import places_of_new_rows, read_strata
+from evenhand.rules.strata import column_of, places_of_new_rows, read_strata
 from evenhand.statistics.intervals import check_confidence
 from evenhand.versions import versions
 
@@ -287,9 +288,13 @@ def summarize_rows(
 
 def _with_strata(rows: Rows, rule: Rule | Mixture | None) -> Rows:
     """Return rows with the strata of a rule; raise for a new stratum, unless the rule allows it."""
-    for key in () if rule is None else rule.stratified:
-        assert rule is not None
-        places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], rows.strata[key.within])
+    if rule is None:
+        return rows
+    for key in [name for name in rule.groups if isinstance(name, Stratified)]:
+        places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], column_of(key, rows.strata))
+        if key.crossed:
+            rows = rows.within(key, strata_of(rule.rules[0] if isinstance(rule, Mixture) else rule, key))
+            continue
         rows = dataclasses.replace(rows, groups={**rows.groups, key: rule.groups[key]})
     return rows
 

@@ -217,7 +217,7 @@ def _learn_in_strata(setting: Setting, certifying: Rows, tolerance: float, confi
         stratum = part.system.events[0].stratum
         assert stratum is not None
         own = certifying.for_criterion(setting.options.criterion).inside(*stratum)
-        return learn_certified(part.rows, own, setting.options, tolerance=tolerance, confidence=level)
+        return learn_certified(part.rows, own, part.options, tolerance=tolerance, confidence=level)
 
     rules = in_each_stratum(setting, learn)
     entries = [rule.learned_from["confidence"] for rule in rules]

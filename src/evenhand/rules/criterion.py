@@ -6,7 +6,7 @@ probabilities or rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,19 +16,27 @@ from evenhand.arguments import check_label, is_number, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
 from evenhand.rules.constraints import Constraint
-from evenhand.rules.events import AttributeKey, Groups, Intersection, Kind, Stratified, event_to_dict
+from evenhand.rules.events import AttributeKey, Event, Groups, Intersection, Kind, Stratified, event_to_dict
 
 
 class Level(NamedTuple):
     """A number that makes a criterion linear once it is fixed, such as the common precision of all groups.
 
-    ``attribute`` is set if the criterion has a level for each attribute. ``moving`` tells whether the caller's
-    tolerance affects the bounds.
+    ``attribute`` and ``members`` are set if the groups that are compared share a level: those of an attribute, or
+    of one stratum. ``moving`` tells whether the caller's tolerance affects the bounds.
     """
 
     part: Criterion
     attribute: AttributeKey | None = None
     moving: bool = False
+    members: tuple[Hashable, ...] = ()
+
+    @property
+    def events(self) -> list[Event]:
+        """The events whose rates share the level."""
+        (kind,) = self.part.kinds
+        assert self.attribute is not None
+        return [Event(self.attribute, group, None, kind) for group in self.members]
 
 
 Ranges = Mapping[Level, tuple[float, float]]

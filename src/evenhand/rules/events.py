@@ -96,11 +96,26 @@ class Stratified:
     thin : int or None
         A stratum in which a compared cell has fewer rows than this is left to the model's own decisions, as are rows
         whose stratum is unknown or new. None raises an error instead.
+    crossed : tuple of str
+        If the strata are the combinations of several columns' values: these columns, and ``within`` is a text for all
+        of them. Only mixtures have such strata.
     """
 
     attribute: str | Intersection
     within: str
     thin: int | None = None
+    crossed: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the strata."""
+        return self.crossed or (self.within,)
+
+    def by_column(self, stratum: Hashable) -> dict[str, Hashable]:
+        """Return the value of each column in a stratum."""
+        values = stratum if self.crossed else (stratum,)
+        assert isinstance(values, tuple)
+        return dict(zip(self.columns, values, strict=True))
 
     @property
     def name(self) -> str:
@@ -224,7 +239,8 @@ def _inside(attribute: AttributeKey, group: Hashable, text: str, spell: Callable
     if not isinstance(attribute, Stratified):
         return f"{text}={spell(group)}"
     assert isinstance(group, tuple)
-    return f"{attribute.attribute}={spell(group[1])}, {attribute.within}={spell(group[0])}"
+    inside = ", ".join(f"{column}={spell(value)}" for column, value in attribute.by_column(group[0]).items())
+    return f"{attribute.attribute}={spell(group[1])}, {inside}"
 
 
 def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:

@@ -7,8 +7,10 @@ mixed: the rules then have a free threshold that their criterion does not mentio
 linear program has one row of weights for each stratum (:mod:`evenhand.search.mixed`), so that constraints may involve
 several strata. A contrast that is not within a stratum has a weight z of its own in each stratum. This is more
 general than one rule for all strata, so the bound holds for those, too. Rows in no compared stratum are decided by the
-model alone. The rules of the strata are then combined: a number between 0 and 1 chooses a rule in each stratum, and
-each interval of numbers with the same choice is one combined rule.
+model alone. If the criterion has several columns of strata, the strata are the combinations of their values that occur,
+and a constraint within one column involves the combinations of one of its values. The rules of the strata are then
+combined: a number between 0 and 1 chooses a rule in each stratum, and each interval of numbers with the same choice is
+one combined rule.
 """
 
 from __future__ import annotations
@@ -23,17 +25,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenhand.inputs import FloatArray
+from evenhand.errors import InputError
+from evenhand.inputs import Attribute, FloatArray
 from evenhand.rows import Rows
 from evenhand.rules.events import AttributeKey, Event, Stratified, base_of, event_names
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, Term, term_name
 from evenhand.rules.setting import Setting
+from evenhand.rules.strata import column_of
 from evenhand.search.mixed import Mixed, bound_by, mix
 from evenhand.search.problem import NoRule, Problem, Solution
 
 KNOWN_SLACK = 1e-9
+# More combinations of strata than this are refused: each is a part of the linear program.
+MOST_COMBINATIONS = 200
 # Cuts that are this close are one cut when the rules of strata are combined.
 SAME_CUT = 1e-12
 
@@ -67,9 +73,15 @@ class Family:
         """Return the problem whose rules are mixed."""
         return self.wider.problem([tolerance])
 
-    def mix(self, problem: Problem, near: Mixed | None = None) -> Mixed | NoRule:
-        """Return the best mixture for a problem with these rows; the rules of ``near`` are listed first."""
-        return mix(dataclasses.replace(problem, starts=() if near is None else tuple(near.z)))
+    def mix(
+        self, problem: Problem, near: Mixed | None = None, *, value: float | None = None, enough: float = 0.0
+    ) -> Mixed | NoRule:
+        """Return the best mixture for a problem with these rows; the rules of ``near`` are listed first.
+
+        ``value`` and ``enough`` are those of :func:`evenhand.search.mixed.mix`.
+        """
+        starts = () if near is None else tuple(near.z)
+        return mix(dataclasses.replace(problem, starts=starts), value=value, enough=enough)
 
     def bound(self, problem: Problem, multipliers: FloatArray, value: float) -> float:
         """Return the bound on every mixture for a problem that some multipliers prove."""
@@ -136,10 +148,9 @@ class StratifiedFamily(Family):
     """The rules that may be mixed in each stratum."""
 
     @cached_property
-    def column(self) -> str:
-        """The column of strata."""
-        (column,) = self.setting.options.criterion.strata
-        return column
+    def columns(self) -> tuple[str, ...]:
+        """The columns of strata."""
+        return self.setting.options.criterion.strata
 
     @cached_property
     def keys(self) -> dict[AttributeKey | None, Stratified]:
@@ -147,10 +158,21 @@ class StratifiedFamily(Family):
         compared = [key for key in self.wider.system.attributes if isinstance(key, Stratified)]
         first = compared[0]
         found: dict[AttributeKey | None, Stratified] = {None: first, **{key.attribute: key for key in compared}}
+        if len(self.columns) > 1:
+            thin = [key.thin for key in compared]
+            least = None if None in thin else min(size for size in thin if size is not None)
+            text = " & ".join(self.columns)
+            found = {key.attribute: Stratified(key.attribute, text, least, self.columns) for key in compared}
+            found[None] = first = found[first.attribute]
         for name in self.wider.system.attributes:
             if not isinstance(name, Stratified) and name not in found:
-                found[name] = Stratified(name, first.within, first.thin)
+                found[name] = dataclasses.replace(first, attribute=name)
         return found
+
+    @cached_property
+    def column(self) -> Attribute:
+        """Each row's stratum, or combination of strata."""
+        return column_of(self.keys[None], self.wider.rows.strata)
 
     @cached_property
     def rows(self) -> Rows:
@@ -162,15 +184,32 @@ class StratifiedFamily(Family):
 
     @cached_property
     def members(self) -> tuple[Hashable, ...]:
-        """The compared strata."""
-        strata = (event.stratum for event in self.wider.system.events)
-        return tuple(dict.fromkeys(stratum[1] for stratum in strata if stratum is not None))
+        """The compared strata, or the combinations in which something is compared."""
+        strata = dict.fromkeys(event.stratum for event in self.wider.system.events if event.stratum is not None)
+        if len(self.columns) == 1:
+            return tuple(stratum[1] for stratum in strata if stratum is not None)
+        if len(self.column.groups) > MOST_COMBINATIONS:
+            raise InputError(
+                f"The columns of strata {list(self.columns)!r} have {len(self.column.groups):,} combinations, and a"
+                f" mixture has its own rules and weights in each of at most {MOST_COMBINATIONS}: merge small strata,"
+                " use one column, or leave out randomize."
+            )
+        return tuple(cell for cell in self.column.groups if any(self._within(one, cell) for one in strata))
+
+    def _within(self, stratum: tuple[str, Hashable] | None, member: Hashable) -> bool:
+        """Tell whether the rows of a member are in a stratum; None is everyone."""
+        if stratum is None or len(self.columns) == 1:
+            return stratum is None or stratum[1] == member
+        assert isinstance(member, tuple)
+        return bool(member[self.columns.index(stratum[0])] == stratum[1])
 
     def _inside(self, event: Event, prior: float, stratum: Hashable) -> Iterator[tuple[Event, float]]:
         """Yield the events that are one event's rows of a stratum, each with the prior that divides its density."""
-        if event.stratum is not None:
-            if event.stratum[1] == stratum:
-                yield event, prior
+        if not self._within(event.stratum, stratum):
+            return
+        if isinstance(event.attribute, Stratified):
+            assert isinstance(event.group, tuple)
+            yield Event(self.keys[event.attribute.attribute], (stratum, event.group[1]), event.label), prior
             return
         key = self.keys[event.attribute]
         groups = self.rows.groups[key.attribute] if event.attribute is None else (event.group,)
@@ -215,19 +254,18 @@ class StratifiedFamily(Family):
             (stratum, k)
             for stratum in self.members
             for k, row in enumerate(system.contrasts)
-            if any(e.stratum is None or e.stratum[1] == stratum for e, c in zip(system.events, row, strict=True) if c)
+            if any(self._within(e.stratum, stratum) for e, c in zip(system.events, row, strict=True) if c)
         ]
 
     @cached_property
     def strata(self) -> tuple[_Stratum, ...]:
         """The compared strata."""
-        column = self.rows.strata[self.column]
         return tuple(
             _Stratum(
                 stratum,
-                np.flatnonzero(column.codes == column.groups.index(stratum)),
+                np.flatnonzero(self.column.codes == self.column.groups.index(stratum)),
                 np.array([k for own, k in self._places if own == stratum], dtype=np.intp),
-                self.frame.for_stratum({self.column: stratum}),
+                self.frame.for_stratum(stratum),
             )
             for stratum in self.members
         )
@@ -240,13 +278,15 @@ class StratifiedFamily(Family):
             alone[stratum.at] = 0.0
         return alone
 
-    def mix(self, problem: Problem, near: Mixed | None = None) -> Mixed | NoRule:
+    def mix(
+        self, problem: Problem, near: Mixed | None = None, *, value: float | None = None, enough: float = 0.0
+    ) -> Mixed | NoRule:
         """Return the best mixture of each stratum for a problem with these rows."""
         whole, parts = self._split(problem)
         if near is not None:
             known = (tuple(part.z) for part in near.parts)
             parts = [dataclasses.replace(part, starts=z) for part, z in zip(parts, known, strict=True)]
-        found = mix(whole, parts)
+        found = mix(whole, parts, value=value, enough=enough)
         if isinstance(found, NoRule):
             return found
         return dataclasses.replace(found, values=found.values + self.rest @ problem.effects)
@@ -324,8 +364,12 @@ class StratifiedFamily(Family):
     def _learned_from(self, found: Mixed, tolerance: float) -> dict[str, Any]:
         """Return how the mixture was learnt, with the rows and the weights of each stratum."""
         base = dict(self.setting.rule_at(np.zeros(len(self.setting.system.contrasts)), tolerance).learned_from)
+        key = next(iter(self.keys.values()))
         base["strata"] = {
-            f"{self.column}={stratum.name}": {"rows": len(stratum.at), "weights": part.weights.tolist()}
+            ", ".join(f"{column}={value}" for column, value in key.by_column(stratum.name).items()): {
+                "rows": len(stratum.at),
+                "weights": part.weights.tolist(),
+            }
             for stratum, part in zip(self.strata, found.parts, strict=True)
         }
         return base

@@ -24,7 +24,6 @@ from evenhand.rules.ladder import answer_ladder, rule_for, takes_long, without_p
 from evenhand.rules.rule import Rule
 from evenhand.rules.scores import read_costs
 from evenhand.rules.setting import Options, Setting
-from evenhand.rules.system import write_out
 from evenhand.search import NoRule, Search
 
 STEPS, STEPS_WITHOUT_PROOF = 25, 5
@@ -132,7 +131,7 @@ class Frontier(Displayed):
         """
         solution = rule.solution_
         assert rule.criterion is not None
-        moving = write_out(rule.criterion, rule.groups).moving
+        moving = np.array([bound.tolerance is None for bound in rule.criterion.reported(rule.groups)])
         gap = float(np.abs(np.array(solution.values)[moving]).max()) if moving.any() else 0.0
         point = FrontierPoint(tolerance, solution.utility, gap, solution.upper_bound, rule)
         others = [

@@ -74,7 +74,8 @@ def join(
     """Return the rule that decides in each stratum by that stratum's rule; its numbers refer to all rows.
 
     ``certified`` means that the rules were tested on other rows, and may miss the bounds on these. ``counted`` are the
-    utility and the constraints' sums of the joined rule, where the rows of the setting are counts.
+    utility and the constraints' sums of the joined rule, where the rows of the setting are counts; with levels, the
+    values of the reported bounds.
     """
     z, priors = np.zeros(len(setting.system.contrasts)), setting.priors.copy()
     place = {event: j for j, event in enumerate(setting.system.events)}
@@ -101,16 +102,10 @@ def join(
         seconds=sum(solution.seconds for solution in solutions),
         stopped=next((solution.stopped for solution in solutions if solution.stopped is not None), None),
     )
-    problem = found.problem([tolerance])
-    if counted is not None:
-        problem = _one_row(problem, *counted)
-    utility, values = problem.evaluate(problem.decide(z))
-    if certified:
-        lower, upper = np.minimum(problem.lower, values), np.maximum(problem.upper, values)
-        problem = dataclasses.replace(problem, lower=lower, upper=upper)
     weights = [float(part.rows.weights.sum() / setting.rows.weights.sum()) for part in setting.strata]
-    gaps = [weight * solution.gap for weight, solution in zip(weights, solutions, strict=True)]
-    joined = found.rule(problem, dataclasses.replace(solution, upper_bound=utility + sum(gaps)), tolerance, 0)
+    gap = sum(weight * solution.gap for weight, solution in zip(weights, solutions, strict=True))
+    counting = _with_levels if setting.system.levels else _with_bounds
+    joined = counting(found, solution, gap, tolerance, counted=counted, certified=certified)
     learned_from = {**joined.learned_from, "strata": _by_stratum(setting, solutions)}
     if setting.options.safety == 0.0:
         return dataclasses.replace(joined, learned_from=learned_from)
@@ -119,11 +114,49 @@ def join(
         "thin_cells": [cell for rule in rules for cell in rule.learned_from["safety"]["thin_cells"]],
     }
     asked = pairs(*setting.system.bounds([tolerance]))
+    if setting.system.levels:
+        asked = tuple(bound.bounds(tolerance) for bound in setting.reported)
     return dataclasses.replace(
         joined,
         learned_from=learned_from,
         solution=dataclasses.replace(joined.solution_, asked=asked, used=_used(setting, solutions)),
     )
+
+
+Counted = tuple[float, FloatArray]
+
+
+def _with_bounds(
+    found: Setting, solution: Solution, gap: float, tolerance: float, *, counted: Counted | None, certified: bool
+) -> Rule:
+    """Return the joined rule with its numbers, after checking it against the bounds."""
+    problem = found.problem([tolerance])
+    if counted is not None:
+        problem = _one_row(problem, *counted)
+    utility, values = problem.evaluate(problem.decide(np.array(solution.z)))
+    if certified:
+        lower, upper = np.minimum(problem.lower, values), np.maximum(problem.upper, values)
+        problem = dataclasses.replace(problem, lower=lower, upper=upper)
+    return found.rule(problem, dataclasses.replace(solution, upper_bound=utility + gap), tolerance, 0)
+
+
+def _with_levels(
+    found: Setting, solution: Solution, gap: float, tolerance: float, *, counted: Counted | None, certified: bool
+) -> Rule:
+    """Return the joined rule with its numbers; each stratum's search has checked its rule at that stratum's level."""
+    if counted is None:
+        decisions = found.decide(np.array(solution.z))
+        counted = found.problem([tolerance]).evaluate(decisions)[0], found.measure(decisions)
+    utility, values = counted
+    # The sum of the strata's rounding may differ from the rounding of the sum.
+    gap = gap if gap > found.problem([tolerance]).resolution else 0.0
+    status = solution.status
+    if status in ("optimal", "gap"):
+        status = "gap" if gap > 0.0 else "optimal"
+    solution = dataclasses.replace(
+        solution, utility=utility, values=tuple(map(float, values)), upper_bound=utility + gap, status=status
+    )
+    return dataclasses.replace(found.rule_at(solution.z, tolerance), solution=solution)
 
 
 def _one_row(problem: Problem, utility: float, values: FloatArray) -> Problem:
@@ -154,8 +187,8 @@ def _used(setting: Setting, solutions: Sequence[Solution]) -> tuple[tuple[float,
     known: dict[str, tuple[float, float]] = {}
     for part, solution in zip(setting.strata, solutions, strict=True):
         assert solution.used is not None
-        known |= dict(zip((bound.name for bound in part.system.constraints), solution.used, strict=True))
-    return tuple(known[bound.name] for bound in setting.system.constraints)
+        known |= dict(zip((bound.name for bound in part.reported), solution.used, strict=True))
+    return tuple(known[bound.name] for bound in setting.reported)
 
 
 def _by_stratum(setting: Setting, solutions: Sequence[Solution]) -> dict[str, Any]:

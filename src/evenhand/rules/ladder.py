@@ -39,7 +39,10 @@ def rule_for(setting: Setting, tolerance: float, found: Rule | None = None) -> R
     if setting.options.safety == 0.0:
         return found or _only_answer(setting, tolerance)
     if setting.system.levels:
-        return _safe_level(setting, tolerance)
+        if not setting.strata:
+            return _safe_level(setting, tolerance)
+        levels.check_safe(setting)
+        return join(setting, in_each_stratum(setting, lambda part: _safe_level(part, tolerance)), tolerance)
     if setting.strata:
         warn_of_thin_cells(setting, tolerance)
         return join(setting, in_each_stratum(setting, lambda part: _with_safety(part, tolerance)), tolerance)
@@ -132,6 +135,8 @@ def _reference(setting: Setting, tolerance: float) -> Rule:
 
 def takes_long(setting: Setting) -> bool:
     """Tell whether one rule takes many proofs beyond the plane: for an F score, or a level that is searched for."""
+    if setting.strata:
+        return any(map(takes_long, setting.strata))
     several = bool(setting.system.levels) or setting.evidence.divisor is not None
     return several and len(setting.system.contrasts) > 2 and isinstance(setting.options.solver, Certified)
 
@@ -163,8 +168,6 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
     ``strict`` raises in that case.
     """
     ladder = sorted({check_tolerance(tolerance) for tolerance in tolerances})
-    if setting.system.levels:
-        return _answer_with_levels(setting, ladder, strict=strict)
     if setting.strata:
         inside = zip(*(answer_ladder(part, ladder, strict=strict) for part in setting.strata), strict=True)
         by_step = [[answer for _, answer in answers] for answers in inside]
@@ -172,6 +175,8 @@ def answer_ladder(setting: Setting, tolerances: Iterable[float], *, strict: bool
             (tolerance, no_rule(answers) or join(setting, [a for a in answers if isinstance(a, Rule)], tolerance))
             for tolerance, answers in zip(ladder, by_step, strict=True)
         ]
+    if setting.system.levels:
+        return _answer_with_levels(setting, ladder, strict=strict)
     problem = setting.problem(ladder)
     solver = setting.options.solver
     results = setting.solve(problem)
@@ -248,7 +253,6 @@ def _infeasible(
     claim = "the smallest that a rule in this family meets is" if exact else "a rule exists at"
     lots = " A randomized mixture of rules may meet it: learn_rule(..., randomize=True)."
     return InfeasibleError(
-        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}."
-        f"{lots if len(setting.options.criterion.strata) < 2 else ''}",
+        f"No rule meets tolerance {tolerance:g} on these {len(problem.margin)} rows; {claim} {smallest:.6g}.{lots}",
         smallest_tolerance=smallest,
     )

@@ -68,6 +68,7 @@ def answer(setting: Setting, tolerance: float, known: Iterable[Rule] = ()) -> Ru
     if isinstance(setting.options.solver, Dual):
         raise InputError("search='dual' does not support levels of precision or error: use search='certified'.")
     levels = setting.system.levels
+    check_apart(levels)
     if not any(isinstance(level.part, MinimaxRate) for level in levels):
         return Common(setting, tolerance).answer(known)
     if len(levels) > 1:
@@ -75,6 +76,19 @@ def answer(setting: Setting, tolerance: float, known: Iterable[Rule] = ()) -> Ru
             "MinimaxRate can only be combined with linear criteria: remove PredictiveParity or the second MinimaxRate."
         )
     return Ceiling(setting, tolerance, levels[0]).answer()
+
+
+def check_apart(levels: Iterable[Level]) -> None:
+    """Raise if several strata have a level each, and cannot be searched one by one."""
+    strata = {event.stratum for level in levels for event in (level.events if level.members else ())}
+    if len(strata) > 1 and strata != {None}:
+        column = next(stratum for stratum in strata if stratum is not None)[0]
+        raise InputError(
+            f"PredictiveParity within {column!r} is searched in each stratum separately, but here the strata depend on"
+            " each other: a bound involves several strata, there are two columns of strata, the objective is an F"
+            " score, or it is balanced accuracy with evidence='both'. Give every part of the criterion the same"
+            " within=, or change the objective."
+        )
 
 
 class Levelled:
@@ -136,16 +150,11 @@ class Common(Levelled):
 
     def __init__(self, setting: Setting, tolerance: float) -> None:
         super().__init__(setting, tolerance)
-        groups = setting.rows.groups
         self.slack = {
             level: tolerance if level.part.tolerance is None else level.part.tolerance
             for level in setting.system.levels
         }
-        self.events: dict[Level, list[Event]] = {}
-        for level in setting.system.levels:
-            (kind,) = level.part.kinds
-            assert level.attribute is not None
-            self.events[level] = [Event(level.attribute, group, None, kind) for group in groups[level.attribute]]
+        self.events = {level: level.events for level in setting.system.levels}
         self.ratio = setting.evidence.divisor is not None
         self.most_ranges = MOST_RANGES_BEYOND if self.beyond else MOST_RANGES
         self.most_unproven = MOST_UNPROVEN

@@ -28,7 +28,7 @@ import numpy as np
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules.criterion import Level
-from evenhand.rules.events import RATES, Event
+from evenhand.rules.events import RATES, Event, Stratified
 from evenhand.rules.families import Family, utility_of
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rate_bounds import MinimaxRate
@@ -54,6 +54,11 @@ def best_levelled(family: Family, tolerance: float) -> Mixture:
         The caller's tolerance.
     """
     levels = family.setting.system.levels
+    if any(isinstance(level.attribute, Stratified) for level in levels):
+        raise InputError(
+            "randomize=True does not support PredictiveParity within strata: leave out within=, or learn a rule"
+            " without lots."
+        )
     if not any(isinstance(level.part, MinimaxRate) for level in levels):
         return _Common(family, tolerance).answer()
     if len(levels) > 1:
@@ -75,9 +80,10 @@ class _Levelled:
         """Return the problem whose bounds are those at levels in a box."""
         return self.family.wider.at(box, self.tolerance).problem([self.tolerance])
 
-    def mix(self, problem: Problem) -> Mixed | NoRule:
-        """Return the best mixture of a problem; the rules of the last one are listed first."""
-        found = self.family.mix(problem, self.near)
+    def mix(self, problem: Problem, to_beat: float = -np.inf) -> Mixed | NoRule:
+        """Return the best mixture of a problem, if it is better than something; lists the last one's rules first."""
+        value = to_beat if np.isfinite(to_beat) else None
+        found = self.family.mix(problem, self.near, value=value, enough=0.0 if value is None else CLOSE)
         if isinstance(found, Mixed):
             self.near = found
         self.columns += found.nodes if isinstance(found, NoRule) else found.columns
@@ -108,15 +114,9 @@ class _Common(_Levelled):
 
     def __init__(self, family: Family, tolerance: float) -> None:
         super().__init__(family, tolerance)
-        self.slack: dict[Level, float] = {}
-        self.events: dict[Level, list[Event]] = {}
-        for level in self.setting.system.levels:
-            (kind,) = level.part.kinds
-            assert level.attribute is not None
-            own = level.part.tolerance
-            self.slack[level] = tolerance if own is None else own
-            members = self.setting.rows.groups[level.attribute]
-            self.events[level] = [Event(level.attribute, group, None, kind) for group in members]
+        levels = self.setting.system.levels
+        self.slack = {level: tolerance if level.part.tolerance is None else level.part.tolerance for level in levels}
+        self.events = {level: level.events for level in levels}
         self.best: _Candidate | None = None
 
     @property
@@ -152,7 +152,7 @@ class _Common(_Levelled):
 
     def branch(self, box: _Box) -> Iterator[tuple[float, _Box | None]]:
         """Bound the mixtures whose levels are in a box: yield each half with its bound, or the bound alone."""
-        found = self.mix(self.problem(box))
+        found = self.mix(self.problem(box), self.utility)
         if isinstance(found, NoRule):
             yield -np.inf if found.proven else np.inf, None
             return
@@ -169,27 +169,29 @@ class _Common(_Levelled):
             yield found.upper_bound, None
             return
         middles = {level: 0.5 * (low + high) for level, (low, high) in box.items()} | {widest: middle}
-        exact = self.mix(self.problem({level: (value, value) for level, value in middles.items()}))
+        exact = self.mix(self.problem({level: (value, value) for level, value in middles.items()}), self.utility)
         if isinstance(exact, Mixed):
             self.offer(exact)
+        known: dict[tuple[float, ...], float] = {}
         for part in ((box[widest][0], middle), (middle, box[widest][1])):
             half = {**box, widest: part}
             bound = found.upper_bound
             if isinstance(exact, Mixed) and np.isfinite(exact.upper_bound):
-                bound = min(bound, self.bound(half, exact.multipliers))
+                bound = min(bound, self.bound(half, exact.multipliers, known))
             yield bound, half
 
-    def bound(self, box: _Box, multipliers: FloatArray) -> float:
-        """Return a bound on the mixtures whose levels are in a box.
+    def bound(self, box: _Box, multipliers: FloatArray, known: dict[tuple[float, ...], float]) -> float:
+        """Return a bound on the mixtures whose levels are in a box; ``known`` has the bounds at some corners.
 
         For fixed multipliers, the bound at a single level is a largest value of functions that are linear in the
         level, and so is convex in it: over a box it is largest at a corner.
         """
-        corners = itertools.product(*box.values())
-        problems = (
-            self.problem({level: (at, at) for level, at in zip(box, corner, strict=True)}) for corner in corners
-        )
-        return max(self.family.bound(problem, multipliers, self.utility) for problem in problems)
+        corners = list(itertools.product(*box.values()))
+        for corner in corners:
+            if corner not in known:
+                problem = self.problem({level: (at, at) for level, at in zip(box, corner, strict=True)})
+                known[corner] = self.family.bound(problem, multipliers, self.utility)
+        return max(known[corner] for corner in corners)
 
     def spread(self, expected: FloatArray, level: Level) -> tuple[float, float]:
         """Return the lowest and the highest rate of the groups that have one; one half twice if none has."""

@@ -22,7 +22,6 @@ from evenhand.rules.families import family_of
 from evenhand.rules.ladder import at_asked_bounds, left_alone, warn_of_thin_cells, warn_without_safety
 from evenhand.rules.mixed_levels import best_levelled
 from evenhand.rules.mixture import Mixture
-from evenhand.rules.mixture_strata import check_one_column
 from evenhand.rules.safety import thin_text
 from evenhand.rules.setting import Options, Setting, pairs
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Solution
@@ -32,7 +31,6 @@ def check_lots(search: Any, criterion: Criterion) -> None:
     """Raise if an option cannot be combined with ``randomize=True``."""
     if search != "certified":
         raise InputError("randomize=True has its own search for the best mixture: leave search at its default.")
-    check_one_column(criterion.strata)
 
 
 def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:

@@ -134,7 +134,7 @@ class Mixture(Displayed):
             raise InputError(
                 "The rules of a mixture must have the same groups, events, priors, contrasts, costs and labels."
             )
-        mixture_strata.check_one_column(self.strata)
+        mixture_strata.check_same_strata(self.stratified)
         weights = np.array(self.weights, dtype=float)
         if len(weights) != len(self.rules) or not (weights > 0.0).all() or abs(weights.sum() - 1.0) > 1e-9:
             raise InputError(
@@ -170,7 +170,7 @@ class Mixture(Displayed):
 
     @property
     def strata(self) -> tuple[str, ...]:
-        """The column of strata that decisions need: none, or one."""
+        """The columns of strata that decisions need; each combination of several has its own rules and weights."""
         return self.rules[0].strata
 
     @property
@@ -215,8 +215,8 @@ class Mixture(Displayed):
 
         Parameters
         ----------
-        strata : label, or dict of labels by column
-            As in :meth:`evenhand.Rule.for_stratum`.
+        strata : label, tuple of labels, or dict of labels by column
+            As in :meth:`evenhand.Rule.for_stratum`; a tuple has a label of each column, in the order of ``strata``.
         """
         return Mixture(*mixture_strata.rules_of_stratum(self, strata))
 

@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 
 from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
+from evenhand.rules.events import Stratified
 from evenhand.rules.lots import key_numbers
 from evenhand.rules.rule_strata import NO_STRATUM, Columns, read_plain, strata_of, with_strata
-from evenhand.rules.strata import places_of_new_rows, read_strata
+from evenhand.rules.strata import column_of, places_of_new_rows, read_strata
 
 if TYPE_CHECKING:
     from evenhand.rules.mixture import DrawnReceipt, Mixture
     from evenhand.rules.rule import Rule
 
 
-def check_one_column(strata: Sequence[str]) -> None:
-    """Raise if a mixture has several columns of strata."""
-    if len(strata) > 1:
+def check_same_strata(keys: Sequence[Stratified]) -> None:
+    """Raise if the rules of a mixture have strata of several kinds: each row must be in one stratum, or in none."""
+    if len({key.columns for key in keys}) > 1:
         raise InputError(
-            f"A mixture has its own weights in each stratum of one column, not of {list(strata)!r}: use one column,"
-            " or a rule without lots."
+            f"The rules of a mixture must all have the same strata, but these have {[key.name for key in keys]!r}:"
+            " learn_rule(..., randomize=True) uses the combinations of several columns."
         )
 
 
@@ -72,9 +73,9 @@ def _codes_of_strata(
 ) -> NDArray[np.intp]:
     """Return the place of each row's stratum among the compared ones; -1 if it is not one of them."""
     found = read_strata(strata, first.strata, n_rows, new=True)
+    column = column_of(first.stratified[0], found)
     for key in first.stratified:
-        places_of_new_rows(key, first.groups[key], first.groups[key.attribute], found[key.within])
-    (column,) = found.values()
+        places_of_new_rows(key, first.groups[key], first.groups[key.attribute], column)
     place = {stratum: code for code, stratum in enumerate(members)}
     return np.array([*(place.get(stratum, -1) for stratum in column.groups), -1], dtype=np.intp)[column.codes]
 

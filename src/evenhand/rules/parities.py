@@ -15,7 +15,7 @@ from evenhand.errors import InputError
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criterion import Composite, Criterion, Level, Ranges, check_several
 from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Groups, Kind, Stratified, event_names
-from evenhand.rules.rate_bounds import MaximumRate, MinimumRate
+from evenhand.rules.rate_bounds import LinearConstraint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,13 +225,9 @@ class PredictiveParity(_Parity):
     has_levels: ClassVar[bool] = True
 
     def levels(self, groups: Groups) -> tuple[Level, ...]:
-        """Return the precision of each attribute's groups."""
-        if self.within is not None:
-            raise InputError(
-                "PredictiveParity with within= can be audited, but not fitted: leave out within, or bound the precision"
-                " with MinimumRate and MaximumRate."
-            )
-        return tuple(Level(self, attribute, self.tolerance is None) for attribute in self._attributes(groups))
+        """Return the precision of each attribute's groups, or of its groups in each stratum."""
+        moving = self.tolerance is None
+        return tuple(Level(self, attribute, moving, members) for attribute, members in self._compared(groups))
 
     def at(self, ranges: Ranges, tolerance: float) -> Criterion:
         """Return a floor at the lowest level, and a ceiling at the highest plus the tolerance."""
@@ -239,8 +235,9 @@ class PredictiveParity(_Parity):
         parts: list[Criterion] = []
         for level, (low, high) in ranges.items():
             if level.part == self:
-                parts.append(MinimumRate("precision", low, attribute=level.attribute))
-                parts.append(MaximumRate("precision", min(high + slack, 1.0), attribute=level.attribute))
+                ceiling = min(high + slack, 1.0)
+                parts += [LinearConstraint(((event, 1.0),), lower=low) for event in level.events]
+                parts += [LinearConstraint(((event, 1.0),), upper=ceiling) for event in level.events]
         return Composite(parts=tuple(parts))
 
 

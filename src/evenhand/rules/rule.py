@@ -210,7 +210,7 @@ class Rule(Displayed):
     @cached_property
     def strata(self) -> tuple[str, ...]:
         """The columns of strata that the rule needs, besides probabilities."""
-        return tuple(dict.fromkeys(key.within for key in self.stratified))
+        return tuple(dict.fromkeys(column for key in self.stratified for column in key.columns))
 
     @property
     def _compared(self) -> tuple[AttributeKey, ...]:

@@ -53,6 +53,7 @@ def write(rule: Rule) -> str:
     crossed = {text: list(name.attributes) for name, text in shown.items() if isinstance(name, Intersection)}
     within = {
         text: {"attribute": shown[name.attribute], "column": name.within, "thin": name.thin}
+        | ({"columns": list(name.crossed)} if name.crossed else {})
         for name, text in shown.items()
         if isinstance(name, Stratified)
     }
@@ -280,7 +281,7 @@ def _keys(data: Mapping[str, Any], criterion: criteria.Criterion | None) -> dict
         crossed = {} if criterion is None else {key.name: key for key in criterion.intersections}
     keys: dict[str, AttributeKey] = {text: crossed.get(text, text) for text in data["groups"]}
     keys |= _stratified_keys(data, keys)
-    inside = {key.within for key in keys.values() if isinstance(key, Stratified)}
+    inside = {column for key in keys.values() if isinstance(key, Stratified) for column in key.columns}
     if criterion is not None and inside != set(criterion.strata):
         raise RuleFormatError("The rule is inconsistent: its strata do not match its criterion.")
     if len(set(keys.values())) != len(keys):
@@ -300,13 +301,26 @@ def _stratified_keys(data: Mapping[str, Any], keys: Mapping[str, AttributeKey]) 
             raise RuleFormatError(f"The rule's {text!r} is not an attribute within strata.")
         if thin is not None and not (type(thin) is int and thin >= FEWEST_ROWS):
             raise RuleFormatError(f"The rule's 'thin' must be a whole number of rows or null; got {thin!r}.")
-        found[text] = Stratified(base_of(keys[base]), column, thin)
+        crossed = _crossed(entry.get("columns", []), text)
+        found[text] = Stratified(base_of(keys[base]), column, thin, crossed)
         members = data["groups"][base]
         for pair in data["groups"][text]:
             parts = pair.get("tuple") if isinstance(pair, Mapping) else None
             if not isinstance(parts, list) or len(parts) != 2 or parts[1] not in members:
                 raise RuleFormatError(f"The groups of {text!r} must be pairs of a stratum and a group of {base!r}.")
+            stratum = parts[0].get("tuple") if isinstance(parts[0], Mapping) else None
+            if crossed and not (isinstance(stratum, list) and len(stratum) == len(crossed)):
+                raise RuleFormatError(f"The strata of {text!r} must be tuples with a value of each of its columns.")
     return found
+
+
+def _crossed(columns: Any, text: str) -> tuple[str, ...]:
+    """Return the columns whose combinations are strata; empty if there are none."""
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise RuleFormatError(f"The columns of {text!r} must be a list of names.")
+    if len(columns) == 1 or len(set(columns)) != len(columns):
+        raise RuleFormatError(f"The columns of {text!r} must be two or more different ones.")
+    return tuple(columns)
 
 
 def _key(value: Any, keys: Mapping[str, AttributeKey]) -> AttributeKey | None:

@@ -14,7 +14,7 @@ from evenhand.errors import InputError
 from evenhand.inputs import Attribute, FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
 from evenhand.rules import scores
 from evenhand.rules.events import AttributeKey, Event, Stratified
-from evenhand.rules.strata import places_of_new_rows, read_strata, spread
+from evenhand.rules.strata import column_of, places_of_new_rows, read_strata, spread
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
@@ -62,7 +62,7 @@ def read_plain(rule: Rule, p: FloatArray, p_group: GroupProbabilities | None) ->
 def _spread(rule: Rule, columns: Columns, strata: Mapping[str, Attribute]) -> Columns:
     found: Columns = {}
     for key in rule.stratified:
-        members, pairs, column = rule.groups[key.attribute], rule.groups[key], strata[key.within]
+        members, pairs, column = rule.groups[key.attribute], rule.groups[key], column_of(key, strata)
         places = places_of_new_rows(key, pairs, members, column)
         found[key] = spread(columns[key.attribute], column.codes, places, len(pairs))
     return found
@@ -89,18 +89,31 @@ def weights_by_stratum(rule: Rule, key: Stratified, weights: FloatArray) -> dict
     return found
 
 
+def values_of_strata(rule: Rule, column: str) -> tuple[Any, ...]:
+    """Return the values of one column of strata that a rule knows, also as a part of combinations."""
+    found: list[Any] = []
+    for key in rule.stratified:
+        if column in key.columns:
+            found += [key.by_column(stratum)[column] for stratum in strata_of(rule, key)]
+    return tuple(dict.fromkeys(found))
+
+
 def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
     """Return the rule of one stratum; see :meth:`evenhand.Rule.for_stratum`."""
     given = strata if isinstance(strata, Mapping) else dict.fromkeys(rule.strata[:1], strata)
+    if len(rule.strata) > 1 and strata is NO_STRATUM:
+        given = dict.fromkeys(rule.strata, strata)
+    elif len(rule.strata) > 1 and isinstance(strata, tuple) and len(strata) == len(rule.strata):
+        given = dict(zip(rule.strata, strata, strict=True))
     if given.keys() != set(rule.strata):
         raise InputError(f"This rule has strata of {list(rule.strata)!r}: name one of each; got {shown(strata)}.")
     for key in rule.stratified:
-        stratum = check_label(given[key.within], f"The stratum of {key.within!r}")
+        stratum = check_label(_stratum_of(key, given), f"The stratum of {key.within!r}")
         if stratum not in strata_of(rule, key) and key.thin is None:
             raise InputError(
                 f"The rule has no stratum {shown(stratum)} of {key.within!r}; it has {list(strata_of(rule, key))!r}."
             )
-    kept = [event.stratum is None or given[event.stratum[0]] == event.stratum[1] for event in rule.events]
+    kept = [_covers(event, given) for event in rule.events]
     terms = []
     for term in rule.terms:
         coefficients = tuple(c for c, keep in zip(term.coefficients, kept, strict=True) if keep)
@@ -116,6 +129,19 @@ def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
         learned_from={},
         solution=None,
     )
+
+
+def _stratum_of(key: Stratified, given: Mapping[str, Any]) -> Any:
+    """Return the stratum of an attribute, given one of each column."""
+    return tuple(given[column] for column in key.crossed) if key.crossed else given[key.within]
+
+
+def _covers(event: Event, given: Mapping[str, Any]) -> bool:
+    """Tell whether an event's rows may have the given strata."""
+    if not isinstance(event.attribute, Stratified):
+        return True
+    assert isinstance(event.group, tuple)
+    return bool(_stratum_of(event.attribute, given) == event.group[0])
 
 
 def _without_stratum(event: Event) -> Event:

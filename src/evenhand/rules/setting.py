@@ -168,12 +168,16 @@ class Setting:
 
         Decisions in one stratum then have no effect on another, so the best rules of all strata form the best rule.
         """
-        if self.options.target.name == BALANCED:
-            return ()  # a label's weight depends on its share among all rows
+        options = self.options
+        if options.target.name == BALANCED:
+            # A label's weight depends on its share among all rows, so the strata are given the costs that follow.
+            if options.evidence == "both":
+                return ()  # counted and expected labels have different shares
+            options = dataclasses.replace(options, objective=ACCURACY, costs=self.costs)
         inside = dict.fromkeys(event.stratum for event in self.system.events)
         if len(inside) < 2 or None in inside or len({stratum[0] for stratum in inside if stratum is not None}) != 1:
             return ()
-        return tuple(Setting.of(self.rows.inside(*stratum), self.options) for stratum in inside if stratum is not None)
+        return tuple(Setting.of(self.rows.inside(*stratum), options) for stratum in inside if stratum is not None)
 
     @cached_property
     def learned_from(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Output = Literal["decision", "margin"]
 Texts = NDArray[np.object_]
 # A column of strata and a stratum: the condition that a row is in it.
-StratumTest = Callable[[str, Hashable], str]
+StratumTest = Callable[[Stratified, Hashable], str]
 
 
 def _doubled(text: str) -> str:
@@ -188,11 +188,7 @@ def to_sql(
         return case_of_strata(
             rule, strata, spelling, lambda own: to_sql(rule.for_stratum(own), output=output, **options)
         )
-    inside = _strata_columns(rule, strata)
-
-    def is_in(column: str, stratum: Hashable) -> str:
-        return f"{spelling.name(inside[column])} = {spelling.label(stratum)}"
-
+    is_in = _stratum_test(_strata_columns(rule, strata), spelling)
     cells = group_cells(rule, p_group, spelling)
     margin = fair_margin(rule, spelling.name(p_y), cells, spelling, is_in)
     known = " AND ".join(known_strata(rule, is_in).values())
@@ -229,18 +225,24 @@ def _strata_columns(rule: Rule, strata: Mapping[str, str] | None) -> dict[str, s
 def case_of_strata(
     rule: Rule, strata: Mapping[str, str] | None, spelling: Dialect, expression: Callable[[Any], str]
 ) -> str:
-    """Return one CASE over the strata of the only column; other rows have the rule's default."""
+    """Return one CASE over the strata, which are those of one column or combinations; others have the default."""
     if not rule.strata:
         raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
-    ((name, column),) = _strata_columns(rule, strata).items()
+    columns, key = _strata_columns(rule, strata), rule.stratified[0]
+    is_in = _stratum_test(columns, spelling)
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
-    cases = [
-        f"WHEN {spelling.name(column)} = {spelling.label(stratum)} THEN {expression({name: stratum})}"
-        for stratum in members
-    ]
+    cases = [f"WHEN {is_in(key, stratum)} THEN {expression(key.by_column(stratum))}" for stratum in members]
     thin = all(key.thin is not None for key in rule.stratified)
-    rest = f" ELSE {expression({name: NO_STRATUM})}" if thin else ""
+    rest = f" ELSE {expression(dict.fromkeys(columns, NO_STRATUM))}" if thin else ""
     return f"CASE {' '.join(cases)}{rest} END"
+
+
+def _stratum_test(columns: Mapping[str, str], spelling: Dialect) -> StratumTest:
+    """Return how to write that a row is in a stratum."""
+    return lambda key, stratum: " AND ".join(
+        f"{spelling.name(columns[column])} = {spelling.label(value)}"
+        for column, value in key.by_column(stratum).items()
+    )
 
 
 def to_the_edge(text: str, spelling: Dialect) -> str:
@@ -263,7 +265,7 @@ def fair_margin(
 ) -> str:
     """Return the fair margin over expressions for p_y and for each of the group probabilities.
 
-    ``is_in`` returns the condition that a row is in a stratum of a column. A row in no compared stratum of a column is
+    ``is_in`` returns the condition that a row is in a stratum. A row in no compared stratum of a column is
     not changed by that column's terms; see :func:`known_strata`.
     """
     joint = {name: array.ndim == 2 for name, array in cells.items()}
@@ -280,7 +282,7 @@ def fair_margin(
         assert is_in is not None
         texts = cells[key.attribute].reshape(-1)
         cases = " ".join(
-            f"WHEN {is_in(key.within, stratum)} THEN {total(own, texts[at].tolist())}"
+            f"WHEN {is_in(key, stratum)} THEN {total(own, texts[at].tolist())}"
             for stratum, (own, at) in weights_by_stratum(rule, key, weights).items()
         )
         margin = f"({margin}) - (CASE {cases} ELSE {spelling.literal(0.0)} END)"
@@ -292,7 +294,7 @@ def known_strata(rule: Rule, is_in: StratumTest) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for key in rule.stratified:
         if key.thin is None:
-            some = " OR ".join(is_in(key.within, stratum) for stratum in strata_of(rule, key))
+            some = " OR ".join(is_in(key, stratum) for stratum in strata_of(rule, key))
             found.setdefault(key.within, []).append(f"({some})")
     return {column: " AND ".join(dict.fromkeys(conditions)) for column, conditions in found.items()}
 

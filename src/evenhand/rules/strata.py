@@ -13,6 +13,7 @@ from evenhand.inputs import (
     FloatArray,
     SensitiveFeatures,
     check_group_count,
+    cross,
     factorize,
     is_named,
     named_columns,
@@ -64,6 +65,14 @@ def read_strata(
             check_group_count(len(known), int((codes >= 0).sum()), what)
         found[name] = Attribute(name, known, codes)
     return found
+
+
+def column_of(key: Stratified, strata: Mapping[str, Attribute]) -> Attribute:
+    """Return the strata of an attribute within them: those of a column, or the combinations of several that occur."""
+    if not key.crossed:
+        return strata[key.within]
+    groups, codes = cross([strata[name] for name in key.crossed])
+    return Attribute(key.within, groups, codes)
 
 
 def check_unstratified(strata: Sequence[str], where: str, instead: str) -> None:

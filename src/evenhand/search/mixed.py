@@ -150,7 +150,9 @@ class _Program:
         return sum(len(part.z) for part in self.parts)
 
 
-def mix(problem: Problem, parts: Sequence[Problem] | None = None) -> Mixed | NoRule:
+def mix(
+    problem: Problem, parts: Sequence[Problem] | None = None, *, value: float | None = None, enough: float = 0.0
+) -> Mixed | NoRule:
     """Return the best mixture for the first step of a problem's bounds, or the result that none meets them.
 
     Parameters
@@ -161,6 +163,11 @@ def mix(problem: Problem, parts: Sequence[Problem] | None = None) -> Mixed | NoR
         The problem's rows in parts, each with its own contrasts and with all constraints. Utilities without their
         offsets, and values, add up to those of the problem. Known good rules (``starts``) are listed first. ``None``
         is one part: the problem itself.
+    value : float or None, default=None
+        If the utility is a quotient: one that some mixture is known to have, also for other bounds. Only what is better
+        is searched for, so that the result may be worse than the best mixture within these bounds.
+    enough : float, default=0.0
+        If the utility is a quotient, how far below its bound it may be.
 
     Examples
     --------
@@ -176,7 +183,7 @@ def mix(problem: Problem, parts: Sequence[Problem] | None = None) -> Mixed | NoR
     (True, True)
     """
     parts = (problem,) if parts is None else parts
-    return _mix_linear(problem, parts) if problem.divisor is None else _mix_quotient(problem, parts)
+    return _mix_linear(problem, parts) if problem.divisor is None else _mix_quotient(problem, parts, value, enough)
 
 
 def _mix_linear(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
@@ -198,11 +205,11 @@ def _mix_linear(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
     return Mixed(tuple(found), utility, values, bound, program.columns, multipliers)
 
 
-def _mix_quotient(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
+def _mix_quotient(problem: Problem, parts: Sequence[Problem], known: float | None, enough: float) -> Mixed | NoRule:
     """Return the mixture whose quotient of means is largest, by Dinkelbach's iterations."""
     assert problem.divisor is not None
     best: Mixed | None = None
-    bound, value = np.inf, problem.evaluate(problem.margin > 0.0)[0]
+    bound, value = np.inf, problem.evaluate(problem.margin > 0.0)[0] if known is None else known
     for _ in range(ratio.MOST_ITERATIONS):
         inside = [ratio.at_value(replace(part, divisor=problem.divisor), value) for part in parts]
         if best is not None:
@@ -217,6 +224,8 @@ def _mix_quotient(problem: Problem, parts: Sequence[Problem]) -> Mixed | NoRule:
         if best is not None and reached <= value + problem.resolution:
             break
         best, value = mixed, reached
+        if bound <= max(reached + enough, -np.inf if known is None else known):
+            break
     assert best is not None
     bound = value if bound <= value + problem.resolution else bound
     return replace(best, utility=value, upper_bound=bound)
