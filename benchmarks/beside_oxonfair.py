@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from benchmarks.postprocessors import Fit
 from benchmarks.results import Row, read, write
-from benchmarks.splits import SPLITS, Rows, splits
+from benchmarks.splits import Rows, splits
 from benchmarks.tradeoff import Decisions, Point
 
 # How many splits of each data set, by the model.
@@ -55,7 +55,7 @@ class Comparison:
     def measurements(self, name: str, model: str, n: int) -> Iterator[Row]:
         """Yield a line for each split, criterion, method and value that is asked for."""
         asked, score, kept = self.columns
-        for split in splits(name, model, min(n, SPLITS[name])):
+        for split in splits(name, model, n):
             learn, test = split.crossfit.learn, split.crossfit.test
             for criterion in self.criteria:
                 for method, fit in self.methods.items():

@@ -31,7 +31,7 @@ import evenhand as eh
 from benchmarks import f1, floors, lots, tables
 from benchmarks.postprocessors import CERTIFIED, POST_PROCESSORS, ErrorParity, PostProcessor, Run
 from benchmarks.results import ASKED, CROSS_FITTED, HOLD_OUT, OWN_MODELS, Row, point_columns, write
-from benchmarks.splits import MODELS, RUNS, SPLITS, SplitData, codes, dataset, directory, splits
+from benchmarks.splits import MODELS, RUNS, SplitData, codes, dataset, directory, splits
 from benchmarks.tradeoff import CRITERIA, Point, machine, measure
 
 REDUCTIONS_NAME = "fairlearn ExponentiatedGradient"
@@ -89,7 +89,7 @@ def run_classifier(name: str, model: str, split: SplitData, criterion: str) -> R
 def measurements(name: str, model: str) -> list[Row]:
     """Return a line for each split, criterion and method: what it was, and the outcome for each tolerance."""
     lines: list[Row] = []
-    for split in splits(name, model, min(RUNS[name, model], SPLITS[name])):
+    for split in splits(name, model, RUNS[name, model]):
         for criterion in CRITERIA:
             about = {"data": name, "model": model, "criterion": criterion, "split": split.seed}
             for method, key, way in runs(criterion, split.seed):

@@ -8,7 +8,6 @@ committed too, in ``results/safety.csv``; ``python -m benchmarks safety --tables
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 
@@ -16,7 +15,7 @@ import numpy as np
 
 import evenhand as eh
 from benchmarks.results import ASKED, Row, outcomes, point_columns, read, write
-from benchmarks.splits import RUNS, SPLITS, Evidence, Rows, SplitData, splits
+from benchmarks.splits import RUNS, Evidence, Rows, SplitData, splits
 from benchmarks.tradeoff import CRITERIA, Outcomes, Point, excess, machine, measure, table
 
 # Where the peers are too slow for as many splits, evenhand's settings are compared on more.
@@ -80,7 +79,7 @@ def measurements(name: str, model: str) -> list[Row]:
     """Return a line for each split, criterion and setting."""
     lines: list[Row] = []
     n = MORE_SPLITS.get((name, model), RUNS[name, model])
-    for split in splits(name, model, n if "EVENHAND_SPLITS" not in os.environ else SPLITS[name]):
+    for split in splits(name, model, n):
         for criterion in CRITERIA:
             about = {"data": name, "model": model, "criterion": criterion, "split": split.seed}
             about["standard error"] = round(errors_of_gap(split, criterion), 6)

@@ -10,6 +10,7 @@ that the benchmarks that share them train each model once.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,9 +31,8 @@ from benchmarks.census import load_census
 from evenhand.datasets import Dataset
 
 FOLDS = 5
-SPLITS = {"adult": 20, "census": 5, "compas": 60}
-if at_most := os.environ.get("EVENHAND_SPLITS"):  # fewer, for a quick look
-    SPLITS = {name: min(n, int(at_most)) for name, n in SPLITS.items()}
+MOST_SPLITS = int(os.environ.get("EVENHAND_SPLITS", sys.maxsize))  # fewer, for a quick look
+SPLITS = {name: min(n, MOST_SPLITS) for name, n in {"adult": 20, "census": 5, "compas": 60}.items()}
 # How many splits the comparisons with peers use.
 RUNS = {
     ("adult", "logistic regression"): 20,
@@ -98,8 +98,8 @@ def codes(name: str) -> NDArray[np.int64]:
 
 
 def splits(name: str, model: str, n: int) -> Iterator[SplitData]:
-    """Yield n splits, with seeds 0, 1, ...; their probabilities are computed once and kept."""
-    for seed in range(n):
+    """Yield n splits, fewer for a quick look, with seeds 0, 1, ...; their probabilities are computed once and kept."""
+    for seed in range(min(n, MOST_SPLITS)):
         path = directory() / f"{name}-{model.replace(' ', '-')}-{seed}.npz"
         if not path.exists():
             with threadpool_limits(1):

@@ -42,6 +42,16 @@ def test_floors_f1_and_lots_are_what_was_measured(tables):
         assert made.strip() in page
 
 
+def test_a_quick_look_takes_few_splits_in_every_comparison(tables, monkeypatch, tmp_path):
+    drawn = pytest.importorskip("benchmarks.splits")
+    monkeypatch.setenv("EVENHAND_BENCHMARKS", str(tmp_path))
+    monkeypatch.setattr(drawn, "_probabilities", lambda *about: {"p": 0.5})
+    monkeypatch.setattr(drawn, "_read", lambda name, seed, kept: seed)
+    assert list(drawn.splits("adult", "logistic regression", 3)) == [0, 1, 2]
+    monkeypatch.setattr(drawn, "MOST_SPLITS", 2)
+    assert list(drawn.splits("adult", "logistic regression", 3)) == [0, 1]
+
+
 def test_lots_are_level_with_error_parity_where_the_attribute_is_known():
     """The bar, by pandas alone: a mixture in each of 20 splits, and never below error-parity on the same rows."""
     lots = pd.read_csv(MEASURED.with_name("lots.csv"))
