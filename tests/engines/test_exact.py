@@ -340,6 +340,37 @@ def test_rows_that_are_brought_back_come_in_one_order():
     assert (np.diff(frames[0]["s0"]) >= 0).all()
 
 
+class _Few:
+    """A choice whose SQL condition leaves all rows, of which it wants a few; it counts those that it sees."""
+
+    loose = True
+
+    def __init__(self):
+        self.seen = 0.0
+
+    def where(self, dialect):
+        return None
+
+    def keep(self, frame):
+        self.seen += frame["n"].sum() if "n" in frame else len(frame["s0"])
+        return frame["s0"] > 0.9
+
+
+def test_each_engine_looks_at_all_rows_that_a_condition_leaves_however_few_it_may_keep(spark):
+    table = draw(3000, seed=4)
+    sources = {
+        "arrow": arrow._Batches(table),
+        "duckdb": duck.Table(duckdb.connect().from_arrow(table)),
+        "spark": sparks.Table(spark.createDataFrame(table)),
+    }
+    wanted = np.sort(table["p"].to_numpy()[table["p"].to_numpy() > 0.9])
+    for name, source in sources.items():
+        columns, choice = find_columns(source, **NAMES), _Few()
+        found = source.rows(columns, choice, len(wanted) + 1, ordered=False)
+        assert choice.seen == len(table), name
+        assert np.sort(found.p_y) == pytest.approx(wanted, abs=0.0), name
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_bins_that_many_rows_share_hide_no_better_rule(case, monkeypatch):
     monkeypatch.setattr(line, "BINS", 64)

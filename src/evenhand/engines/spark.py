@@ -6,7 +6,7 @@ groups. Only counts are collected, and the rows that a search needs unrounded, a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -175,15 +175,15 @@ class Table:
         with plain_errors():
             rows = self._inner(columns)
             rows = rows if condition is None else rows.filter(condition)
-            if not ordered:
-                wanted = [functions.expr("count(1) AS n")]
-                wanted += [functions.expr("sum(w) AS w")] if gatherer.weighted else []
-                rows = rows.groupBy(*gatherer.names).agg(*wanted).limit(most + 1)
-            table = rows.toArrow()
-        frame = {name: table.column(name).to_numpy().astype(np.float64) for name in table.column_names}
-        if not ordered:
-            frame = dict(chosen(choice, frame))
-        gatherer.add(frame, None if ordered else frame.pop("n"))
+            if ordered:
+                gatherer.add(_frame(rows.toArrow()))
+                return gatherer.result()
+            wanted = [functions.expr("count(1) AS n")]
+            wanted += [functions.expr("sum(w) AS w")] if gatherer.weighted else []
+            for table in _in_parts(rows.groupBy(*gatherer.names).agg(*wanted), gatherer.names, most):
+                frame = dict(chosen(choice, _frame(table)))
+                if not gatherer.add(frame, frame.pop("n")):
+                    break
         return gatherer.result()
 
     def inside(self, column: str, value: Hashable) -> Table:
@@ -197,6 +197,28 @@ class Table:
         with plain_errors():
             row = self._inner(columns).filter(f"NOT coalesce({cells.sound}, FALSE)").first().asDict()
         return f"one has p_y = {row['s0']} and p_group = {[v for k, v in row.items() if k[0] == 's' and k != 's0']}"
+
+
+def _frame(table: Any) -> dict[str, NDArray[np.float64]]:
+    return {name: table.column(name).to_numpy().astype(np.float64) for name in table.column_names}
+
+
+def _in_parts(rows: Any, names: Sequence[str], most: int) -> Iterator[Any]:
+    """Yield all rows, as tables of about ``most`` rows or fewer; if that takes several, the cluster computes them once.
+
+    A choice may want only a few of the rows that its condition leaves, so all have to be looked at.
+    """
+    table = rows.limit(most + 1).toArrow()
+    if table.num_rows <= most:
+        yield table
+        return
+    kept = rows.persist()
+    try:
+        parts = int(np.ceil(kept.count() / most))
+        for part in range(parts):
+            yield kept.filter(f"pmod(xxhash64({', '.join(names)}), {parts}) = {part}").toArrow()
+    finally:
+        kept.unpersist()
 
 
 def _count_cells(words: Any, some: Any, tally: Cells, counter: Counter) -> None:
