@@ -20,6 +20,7 @@ from evenhand.engines.ground import Columnar, Ground
 from evenhand.engines.line import UNSURE_FROM
 from evenhand.engines.schema import Frame, Words
 from evenhand.inputs import FloatArray
+from evenhand.rules.scores import products
 from evenhand.search import Problem
 from evenhand.search.problem import typical_size
 
@@ -346,9 +347,8 @@ def problem_inside(ground: Ground, raw: RawRows, sure: FloatArray) -> Problem:
 
 def moved(problem: Problem, origin: FloatArray, axes: FloatArray) -> Problem:
     """Return a problem in other coordinates: z is ``origin + axes @ y``."""
-    return replace(
-        problem, margin=problem.margin - problem.contrasts @ origin, contrasts=problem.contrasts @ axes, decider=None
-    )
+    contrasts = products(problem.contrasts, axes.T)
+    return replace(problem, margin=problem.margin - problem.contrasts @ origin, contrasts=contrasts, decider=None)
 
 
 def scale_of(contrasts: FloatArray) -> FloatArray:
