@@ -17,6 +17,8 @@ MARGIN = 1e-9
 ROUNDING = 1e-11
 # How many bins of a direction are looked at one by one in a box; where there are more, some are taken together.
 MOST_STEPS = 16
+# Rows that are measured at once.
+BLOCK = 1 << 10
 # What a row is: a line in the space of z, or decided alike everywhere, or one of the two by rounding.
 LINE, NONE, DELICATE = 0, 1, 2
 
@@ -207,28 +209,66 @@ def place_lines(scores, form, centre, grid, half, places):
             places[i] = place_without_line(margin, fate, form, grid, half)
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def measure_block(margins, contrasts, centre, grid, half, places, radii):
+    """Set what :func:`measure_lines` does for rows that are lines, given their margins and both contrasts.
+
+    The operations are those of :func:`place_of_line`. Without branches and checks, the processor does several rows at
+    once, which takes a sixth of the time. What is set for rows that are no lines means nothing.
+    """
+    directions, aspect = grid
+    sides, none = directions // 4, np.int32(0)
+    one, two, three, last = np.int32(sides), np.int32(2 * sides), np.int32(3 * sides), np.int32(sides - 1)
+    farthest, row = np.int32(2 * half - 1), np.int32(2 * half + 1)
+    first_axis, second_axis = contrasts
+    for i in range(len(margins)):
+        g, h = first_axis[i], second_axis[i]
+        level = margins[i] - centre[0] * g - centre[1] * h
+        first, second, away = abs(g), abs(h), abs(level)
+        wide = first >= second
+        share = (aspect * h if wide else g) / (first + (aspect - 1.0) * second if wide else second)
+        side = (one if g < 0.0 else none) if wide else (three if h < 0.0 else two)
+        direction = side + min(np.int32((share + 1.0) * 0.5 * sides), last)
+        distance = min(np.int32((level / ((first if wide else second) + away) + 1.0) * half), farthest)
+        places[i] = direction * row + distance
+        radii[i] = (away - ROUNDING) / ((first + second) * (1.0 + MARGIN))
+
+
 @njit(cache=True, nogil=True)
 def measure_lines(scores, form, centre, grid, half, places, radii):
     """Set each row's place as :func:`place_lines` does, and the radius of the smallest square that it is open in.
 
-    The square is around the centre. Delicate rows are open in every one, and rows without a line in none.
+    The square is around the centre. Delicate rows are open in every one, and rows without a line in none. Rows are
+    measured in blocks that stay in the processor's cache.
     """
-    for i in range(len(places)):
-        margin, g, h, fate = line_in_plane(scores, i, form)
-        if fate == LINE:
-            level = margin - centre[0] * g - centre[1] * h
-            places[i] = place_of_line(level, g, h, grid, half)
-            radii[i] = (abs(level) - ROUNDING) / ((abs(g) + abs(h)) * (1.0 + MARGIN))
-        else:
-            places[i] = place_without_line(margin, fate, form, grid, half)
-            radii[i] = 0.0 if fate == DELICATE else np.inf
+    room = np.empty((3, BLOCK))
+    surely = form.delicate * form.most
+    for start in range(0, len(places), BLOCK):
+        stop = min(start + BLOCK, len(places))
+        margins, first, second = room[0, : stop - start], room[1, : stop - start], room[2, : stop - start]
+        score = scores[0, start:stop]
+        for i in range(len(score)):
+            margins[i] = form.slope * score[i] - form.constant
+            first[i], second[i] = form.constants[0], form.constants[1]
+        for j in range(form.weights.shape[1]):
+            score, one, two = scores[1 + j, start:stop], form.weights[0, j], form.weights[1, j]
+            for i in range(len(score)):
+                first[i] += one * score[i]
+                second[i] += two * score[i]
+        measure_block(margins, (first, second), centre, grid, half, places[start:stop], radii[start:stop])
+        for i in range(len(margins)):
+            if abs(first[i]) + abs(second[i]) <= surely:
+                margin, _, _, fate = line_in_plane(scores, start + i, form)
+                if fate != LINE:
+                    places[start + i] = place_without_line(margin, fate, form, grid, half)
+                    radii[start + i] = 0.0 if fate == DELICATE else np.inf
 
 
 @njit(cache=True, nogil=True)
 def count_and_choose(places, radii, rows, n_codes, size, counts, kept):
     """Count rows by place and code; set the indices of those with a small radius, and return how many these are.
 
-    ``rows`` are codes and weights. The loop is apart from that of :func:`measure_lines`, which is faster without it.
+    ``rows`` are codes and weights. The loop is apart from that of :func:`measure_block`, which is faster without it.
     """
     codes, weights = rows
     found = 0
