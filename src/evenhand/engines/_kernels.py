@@ -325,43 +325,50 @@ def place_breakpoints(scores, form, centre, unit, bins, places):
 def count_atoms(scores, bits, codes, weights, parts, deviations, form, limit, counts, sums, drawn):
     """Count rows by the class of their deviations, the model's decision and a code; return how many are drawn.
 
-    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and their weights. A row that is not sound is counted
+    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and, if there are any, their weights. A row that is not sound is counted
     in the last class alone. ``parts`` has the first and last column of each attribute; a column's sum may miss 1 by
     ``deviations``. A row is drawn if the hash of ``bits``, the scores' bits, is below a limit: ``drawn`` (2, rows) gets
     its place and its hash.
     """
     slope, constant = form
     found = 0
-    for i in range(len(codes)):
-        sound = True
-        mixed = np.uint64(0)
+    hashes, room = np.empty(BLOCK, np.uint64), np.empty((2, BLOCK))
+    for start in range(0, len(codes), BLOCK):
+        stop = min(start + BLOCK, len(codes))
+        mixed, off, total = hashes[: stop - start], room[0, : stop - start], room[1, : stop - start]
+        mixed[:] = 0
+        off[:] = 0.0
         for j in range(scores.shape[0]):
-            sound = sound and 0.0 <= scores[j, i] <= 1.0
-            mixed = (mixed ^ bits[j, i]) * _MIX
-            mixed ^= mixed >> np.uint64(29)
-        flaw = 0
+            score, bit = scores[j, start:stop], bits[j, start:stop]
+            for i in range(len(score)):
+                product = (mixed[i] ^ bit[i]) * _MIX
+                mixed[i] = product ^ (product >> np.uint64(29))
+                off[i] = off[i] if (score[i] >= 0.0) & (score[i] <= 1.0) else np.inf
         for k in range(parts.shape[0]):
-            total = 0.0
+            total[:] = 0.0
             for j in range(parts[k, 0], parts[k, 1]):
-                total += scores[j, i]
-            total = abs(total - 1.0)
-            while flaw < len(deviations) and not total <= deviations[flaw]:
+                score = scores[j, start:stop]
+                for i in range(len(score)):
+                    total[i] += score[i]
+            for i in range(len(total)):
+                off[i] = off[i] if abs(total[i] - 1.0) <= off[i] else abs(total[i] - 1.0)
+        for i in range(len(off)):
+            weight = weights[start + i] if len(weights) > 0 else 1.0
+            flaw = 0
+            while flaw < len(deviations) and not off[i] <= deviations[flaw]:
                 flaw += 1
-        weight = 1.0
-        if len(weights) > 0:
-            weight = weights[i]
-            sound = sound and 0.0 <= weight < 1e300
-        if not sound or flaw == len(deviations):
-            counts[len(deviations), 0, 0] += 1
-            continue
-        chosen = 1 if slope * scores[0, i] - constant > 0.0 else 0
-        counts[flaw, chosen, codes[i]] += 1
-        sums[flaw, chosen, codes[i]] += weight
-        hashed = np.int64((mixed * _MIX) >> np.uint64(34))
-        if hashed < limit:
-            drawn[0, found] = i
-            drawn[1, found] = hashed
-            found += 1
+            if flaw == len(deviations) or not 0.0 <= weight < 1e300:
+                counts[len(deviations), 0, 0] += 1
+                continue
+            chosen = 1 if slope * scores[0, start + i] - constant > 0.0 else 0
+            counts[flaw, chosen, codes[start + i]] += 1
+            if len(weights) > 0:
+                sums[flaw, chosen, codes[start + i]] += weight
+            hashed = np.int64((mixed[i] * _MIX) >> np.uint64(34))
+            if hashed < limit:
+                drawn[0, found] = start + i
+                drawn[1, found] = hashed
+                found += 1
     return found
 
 
