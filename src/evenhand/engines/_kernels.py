@@ -372,7 +372,7 @@ def count_atoms(scores, bits, codes, weights, parts, deviations, form, limit, co
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def cut_strip(rows, form, where, bins, half, sure, kept):
     """Tell which rows of a square are open in a strip, and add to ``sure`` those that are decided 1 throughout it.
 
@@ -412,7 +412,7 @@ def sum_from_each_on(counts):
                 counts[j, b, k] += counts[j, b + 1, k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def sums_at_place(above, units, place, fuzz, half, on, unsure):
     """Set the weight of each kind that is decided 1 at a place, about, and what may be decided otherwise."""
     last = above.shape[1] - 1
@@ -429,7 +429,7 @@ def sums_at_place(above, units, place, fuzz, half, on, unsure):
             unsure[k] += above[j, low, k] - above[j, high, k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def most_in_box(above, prices, edges, units, box, fuzz, ordered, most):
     """Set the most that rules in a box can make of each of some prices: an upper bound, direction by direction.
 

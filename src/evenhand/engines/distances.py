@@ -292,10 +292,16 @@ class LineCounts:
 
     def sums_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""
-        on, unsure = (np.zeros(self.ground.n_codes) for _ in range(2))
+        on, unsure = np.empty((2, self.ground.n_codes))
         fuzz = self.grid.fuzz(*np.abs(place)) + _kernels.MARGIN
         _kernels.sums_at_place(self.above, self.grid.units, place, fuzz, HALF, on, unsure)
-        return self.constant + on @ self.units, unsure @ np.abs(self.units) + np.abs(self.loose).sum(axis=0)
+        sizes, loose = self._sizes
+        return self.constant + on @ self.units, unsure @ sizes + loose
+
+    @cached_property
+    def _sizes(self) -> tuple[FloatArray, FloatArray]:
+        """The size of each code's unit, and of all that delicate rows add up to."""
+        return np.abs(self.units), np.abs(self.loose).sum(axis=0)
 
     def check_all(self) -> None:
         """Raise :class:`InputError` where the rows do not weigh what those of the first pass did."""
