@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenhand.engines._kernels import (
+    BLOCK,
     DELICATE,
     LINE,
     MARGIN,
@@ -185,13 +186,13 @@ def test_place_breakpoints_bins_them_by_the_way_rows_turn(seed, unit, centre):
 
 
 @covers(count_atoms)
-@given(seed=seeds, weighted=st.booleans())
-def test_count_atoms_counts_sound_rows_and_draws_by_a_hash(seed, weighted):
+@given(seed=seeds, weighted=st.booleans(), n=st.sampled_from([1, 60, BLOCK, BLOCK + 1, 2 * BLOCK + 60]))
+def test_count_atoms_counts_sound_rows_and_draws_by_a_hash(seed, weighted, n):
     rng = np.random.default_rng(seed)
-    n, limit, deviations = 60, 1 << 29, np.array([1e-9, 1e-6, 1e-3])
+    limit, deviations = 1 << 29, np.array([1e-9, 1e-6, 1e-3])
     first = rng.random(n)
     scores = np.vstack([rng.random(n), first, 1.0 - first + rng.choice([0.0, 1e-7, 1e-4, 1e-2], n)])
-    scores[0, ::11], scores[0, ::13] = np.nan, 1.5
+    scores[0, ::11], scores[0, ::13], scores[1, ::17] = np.nan, 1.5, rng.choice([np.inf, -np.inf, np.nan, -0.5])
     scores[2] = np.minimum(scores[2], 1.0)
     codes, weights = (
         rng.integers(0, 5, n),
@@ -209,10 +210,10 @@ def test_count_atoms_counts_sound_rows_and_draws_by_a_hash(seed, weighted):
     expected, added = np.zeros((4, 2, 5), dtype=np.int64), np.zeros((4, 2, 5))
     place = flaw[sound], (scores[0, sound] > 0.5).astype(int), codes[sound]
     np.add.at(expected, place, 1)
-    np.add.at(added, place, weights[sound] if weighted else 1.0)
+    np.add.at(added, place, weights[sound] if weighted else 0.0)
     expected[3, 0, 0] = (~sound).sum()
     assert (counts == expected).all()
-    np.testing.assert_allclose(sums, added)
+    np.testing.assert_allclose(sums, added if weighted else 0.0)
     names = ("s0", "s1", "s2")
     kept = Sample(0.5, names).keep(dict(zip(names, scores, strict=True)))
     assert drawn[0, :found].tolist() == np.flatnonzero(kept & sound).tolist()

@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenhand.engines._kernels import (
+    BLOCK,
     DELICATE,
     LINE,
     NONE,
     Form,
     count_and_choose,
+    measure_block,
     measure_lines,
     place_lines,
     place_of_line,
@@ -110,6 +112,34 @@ def test_place_without_line_is_after_all_lines(margin, directions):
     after = directions * (2 * HALF + 1)
     places = [place_without_line(margin, fate, form, (directions, 1.0), HALF) for fate in (NONE, DELICATE)]
     assert places == [after + (margin in (1.1e-12, 0.5)), after + 2]
+
+
+@covers(measure_block)
+@given(seed=seeds, directions=st.sampled_from([4, 64]), aspect=st.sampled_from([1, 7]))
+def test_measure_block_gives_the_places_and_squares_of_lines(seed, directions, aspect):
+    _, _, centre, rows = drawn(seed)
+    lines = [row for row in rows if row[3] == LINE]
+    margins, g, h = (np.array([float(row[k]) for row in lines]) for k in range(3))
+    places, radii = np.empty(len(lines), dtype=np.int64), np.empty(len(lines))
+    measure_block(margins, (g, h), centre, (directions, float(aspect)), HALF, places, radii)
+    assert places.tolist() == [place_of(row, centre, directions, aspect) for row in lines]
+    for row, radius in zip(lines, radii, strict=True):
+        exact = abs(level_of(row, centre)) / (abs(row[1]) + abs(row[2]))
+        assert exact * (1 - Fraction(1, 10**8)) - Fraction(1, 10**7) <= radius <= exact
+
+
+@given(seed=seeds, n=st.sampled_from([1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3]), aspect=st.sampled_from([1, 7]))
+def test_rows_of_several_blocks_are_measured_as_one_by_one(seed, n, aspect):
+    few, form, centre, _ = drawn(seed)
+    scores = few[:, np.random.default_rng(seed).integers(0, few.shape[1], n)]
+    grid, places, radii = (64, float(aspect)), np.empty(n, dtype=np.int64), np.empty(n)
+    measure_lines(scores, form, centre, grid, HALF, places, radii)
+    again, alone, radius = np.empty(n, dtype=np.int64), np.empty(1, dtype=np.int64), np.empty(1)
+    place_lines(scores, form, centre, grid, HALF, again)
+    assert (places == again).all()
+    for i in (0, n // 2, n - 1):
+        measure_lines(scores[:, i : i + 1].copy(), form, centre, grid, HALF, alone, radius)
+        assert (alone[0], radius[0]) == (places[i], radii[i])
 
 
 @covers(measure_lines)

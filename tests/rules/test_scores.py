@@ -157,3 +157,25 @@ def test_probabilities_of_another_attribute_are_refused():
 def test_one_column_is_enough_for_two_groups():
     found = scores.read_group_probabilities(np.array([0.25, 1.0]), {"A": ("a", "b")}, 2)
     np.testing.assert_allclose(found["A"], [[0.75, 0.25], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [0, 1, 2, 16_384, 16_385, 65_537])
+@pytest.mark.parametrize(("events", "contrasts"), [(4, 1), (4, 2), (6, 4), (8, 8), (40, 20)])
+def test_products_of_blocks_have_the_bits_of_one_product(events, contrasts, n, order):
+    rng = np.random.default_rng(n)
+    rows, matrix = np.asarray(rng.random((n, events)), order=order), rng.normal(size=(contrasts, events))
+    assert np.array_equal(scores.products(rows, matrix), rows @ matrix.T)
+
+
+def test_products_of_many_rows_start_no_threads(monkeypatch):
+    largest = []
+
+    def matmul(rows, matrix, out):
+        largest.append(len(rows) * matrix.size)
+        out[:] = rows @ matrix
+
+    monkeypatch.setattr(np, "matmul", matmul)
+    scores.products(np.ones((100_001, 4)), np.ones((2, 4)))
+    assert len(largest) > 1
+    assert max(largest) < 262_144

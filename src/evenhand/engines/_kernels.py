@@ -17,6 +17,8 @@ MARGIN = 1e-9
 ROUNDING = 1e-11
 # How many bins of a direction are looked at one by one in a box; where there are more, some are taken together.
 MOST_STEPS = 16
+# Rows that are measured at once.
+BLOCK = 1 << 10
 # What a row is: a line in the space of z, or decided alike everywhere, or one of the two by rounding.
 LINE, NONE, DELICATE = 0, 1, 2
 
@@ -207,28 +209,66 @@ def place_lines(scores, form, centre, grid, half, places):
             places[i] = place_without_line(margin, fate, form, grid, half)
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def measure_block(margins, contrasts, centre, grid, half, places, radii):
+    """Set what :func:`measure_lines` does for rows that are lines, given their margins and both contrasts.
+
+    The operations are those of :func:`place_of_line`. Without branches and checks, the processor does several rows at
+    once, which takes a sixth of the time. What is set for rows that are no lines means nothing.
+    """
+    directions, aspect = grid
+    sides, none = directions // 4, np.int32(0)
+    one, two, three, last = np.int32(sides), np.int32(2 * sides), np.int32(3 * sides), np.int32(sides - 1)
+    farthest, row = np.int32(2 * half - 1), np.int32(2 * half + 1)
+    first_axis, second_axis = contrasts
+    for i in range(len(margins)):
+        g, h = first_axis[i], second_axis[i]
+        level = margins[i] - centre[0] * g - centre[1] * h
+        first, second, away = abs(g), abs(h), abs(level)
+        wide = first >= second
+        share = (aspect * h if wide else g) / (first + (aspect - 1.0) * second if wide else second)
+        side = (one if g < 0.0 else none) if wide else (three if h < 0.0 else two)
+        direction = side + min(np.int32((share + 1.0) * 0.5 * sides), last)
+        distance = min(np.int32((level / ((first if wide else second) + away) + 1.0) * half), farthest)
+        places[i] = direction * row + distance
+        radii[i] = (away - ROUNDING) / ((first + second) * (1.0 + MARGIN))
+
+
 @njit(cache=True, nogil=True)
 def measure_lines(scores, form, centre, grid, half, places, radii):
     """Set each row's place as :func:`place_lines` does, and the radius of the smallest square that it is open in.
 
-    The square is around the centre. Delicate rows are open in every one, and rows without a line in none.
+    The square is around the centre. Delicate rows are open in every one, and rows without a line in none. Rows are
+    measured in blocks that stay in the processor's cache.
     """
-    for i in range(len(places)):
-        margin, g, h, fate = line_in_plane(scores, i, form)
-        if fate == LINE:
-            level = margin - centre[0] * g - centre[1] * h
-            places[i] = place_of_line(level, g, h, grid, half)
-            radii[i] = (abs(level) - ROUNDING) / ((abs(g) + abs(h)) * (1.0 + MARGIN))
-        else:
-            places[i] = place_without_line(margin, fate, form, grid, half)
-            radii[i] = 0.0 if fate == DELICATE else np.inf
+    room = np.empty((3, BLOCK))
+    surely = form.delicate * form.most
+    for start in range(0, len(places), BLOCK):
+        stop = min(start + BLOCK, len(places))
+        margins, first, second = room[0, : stop - start], room[1, : stop - start], room[2, : stop - start]
+        score = scores[0, start:stop]
+        for i in range(len(score)):
+            margins[i] = form.slope * score[i] - form.constant
+            first[i], second[i] = form.constants[0], form.constants[1]
+        for j in range(form.weights.shape[1]):
+            score, one, two = scores[1 + j, start:stop], form.weights[0, j], form.weights[1, j]
+            for i in range(len(score)):
+                first[i] += one * score[i]
+                second[i] += two * score[i]
+        measure_block(margins, (first, second), centre, grid, half, places[start:stop], radii[start:stop])
+        for i in range(len(margins)):
+            if abs(first[i]) + abs(second[i]) <= surely:
+                margin, _, _, fate = line_in_plane(scores, start + i, form)
+                if fate != LINE:
+                    places[start + i] = place_without_line(margin, fate, form, grid, half)
+                    radii[start + i] = 0.0 if fate == DELICATE else np.inf
 
 
 @njit(cache=True, nogil=True)
 def count_and_choose(places, radii, rows, n_codes, size, counts, kept):
     """Count rows by place and code; set the indices of those with a small radius, and return how many these are.
 
-    ``rows`` are codes and weights. The loop is apart from that of :func:`measure_lines`, which is faster without it.
+    ``rows`` are codes and weights. The loop is apart from that of :func:`measure_block`, which is faster without it.
     """
     codes, weights = rows
     found = 0
@@ -285,47 +325,54 @@ def place_breakpoints(scores, form, centre, unit, bins, places):
 def count_atoms(scores, bits, codes, weights, parts, deviations, form, limit, counts, sums, drawn):
     """Count rows by the class of their deviations, the model's decision and a code; return how many are drawn.
 
-    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and their weights. A row that is not sound is counted
+    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and, if there are any, their weights. A row that is not sound is counted
     in the last class alone. ``parts`` has the first and last column of each attribute; a column's sum may miss 1 by
     ``deviations``. A row is drawn if the hash of ``bits``, the scores' bits, is below a limit: ``drawn`` (2, rows) gets
     its place and its hash.
     """
     slope, constant = form
     found = 0
-    for i in range(len(codes)):
-        sound = True
-        mixed = np.uint64(0)
+    hashes, room = np.empty(BLOCK, np.uint64), np.empty((2, BLOCK))
+    for start in range(0, len(codes), BLOCK):
+        stop = min(start + BLOCK, len(codes))
+        mixed, off, total = hashes[: stop - start], room[0, : stop - start], room[1, : stop - start]
+        mixed[:] = 0
+        off[:] = 0.0
         for j in range(scores.shape[0]):
-            sound = sound and 0.0 <= scores[j, i] <= 1.0
-            mixed = (mixed ^ bits[j, i]) * _MIX
-            mixed ^= mixed >> np.uint64(29)
-        flaw = 0
+            score, bit = scores[j, start:stop], bits[j, start:stop]
+            for i in range(len(score)):
+                product = (mixed[i] ^ bit[i]) * _MIX
+                mixed[i] = product ^ (product >> np.uint64(29))
+                off[i] = off[i] if (score[i] >= 0.0) & (score[i] <= 1.0) else np.inf
         for k in range(parts.shape[0]):
-            total = 0.0
+            total[:] = 0.0
             for j in range(parts[k, 0], parts[k, 1]):
-                total += scores[j, i]
-            total = abs(total - 1.0)
-            while flaw < len(deviations) and not total <= deviations[flaw]:
+                score = scores[j, start:stop]
+                for i in range(len(score)):
+                    total[i] += score[i]
+            for i in range(len(total)):
+                off[i] = off[i] if abs(total[i] - 1.0) <= off[i] else abs(total[i] - 1.0)
+        for i in range(len(off)):
+            weight = weights[start + i] if len(weights) > 0 else 1.0
+            flaw = 0
+            while flaw < len(deviations) and not off[i] <= deviations[flaw]:
                 flaw += 1
-        weight = 1.0
-        if len(weights) > 0:
-            weight = weights[i]
-            sound = sound and 0.0 <= weight < 1e300
-        if not sound or flaw == len(deviations):
-            counts[len(deviations), 0, 0] += 1
-            continue
-        chosen = 1 if slope * scores[0, i] - constant > 0.0 else 0
-        counts[flaw, chosen, codes[i]] += 1
-        sums[flaw, chosen, codes[i]] += weight
-        hashed = np.int64((mixed * _MIX) >> np.uint64(34))
-        if hashed < limit:
-            drawn[0, found] = i
-            drawn[1, found] = hashed
-            found += 1
+            if flaw == len(deviations) or not 0.0 <= weight < 1e300:
+                counts[len(deviations), 0, 0] += 1
+                continue
+            chosen = 1 if slope * scores[0, start + i] - constant > 0.0 else 0
+            counts[flaw, chosen, codes[start + i]] += 1
+            if len(weights) > 0:
+                sums[flaw, chosen, codes[start + i]] += weight
+            hashed = np.int64((mixed[i] * _MIX) >> np.uint64(34))
+            if hashed < limit:
+                drawn[0, found] = start + i
+                drawn[1, found] = hashed
+                found += 1
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def cut_strip(rows, form, where, bins, half, sure, kept):
     """Tell which rows of a square are open in a strip, and add to ``sure`` those that are decided 1 throughout it.
 
@@ -365,7 +412,7 @@ def sum_from_each_on(counts):
                 counts[j, b, k] += counts[j, b + 1, k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def sums_at_place(above, units, place, fuzz, half, on, unsure):
     """Set the weight of each kind that is decided 1 at a place, about, and what may be decided otherwise."""
     last = above.shape[1] - 1
@@ -382,7 +429,7 @@ def sums_at_place(above, units, place, fuzz, half, on, unsure):
             unsure[k] += above[j, low, k] - above[j, high, k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def most_in_box(above, prices, edges, units, box, fuzz, ordered, most):
     """Set the most that rules in a box can make of each of some prices: an upper bound, direction by direction.
 

@@ -20,6 +20,7 @@ from evenhand.engines.ground import Columnar, Ground
 from evenhand.engines.line import UNSURE_FROM
 from evenhand.engines.schema import Frame, Words
 from evenhand.inputs import FloatArray
+from evenhand.rules.scores import products
 from evenhand.search import Problem
 from evenhand.search.problem import typical_size
 
@@ -291,10 +292,16 @@ class LineCounts:
 
     def sums_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""
-        on, unsure = (np.zeros(self.ground.n_codes) for _ in range(2))
+        on, unsure = np.empty((2, self.ground.n_codes))
         fuzz = self.grid.fuzz(*np.abs(place)) + _kernels.MARGIN
         _kernels.sums_at_place(self.above, self.grid.units, place, fuzz, HALF, on, unsure)
-        return self.constant + on @ self.units, unsure @ np.abs(self.units) + np.abs(self.loose).sum(axis=0)
+        sizes, loose = self._sizes
+        return self.constant + on @ self.units, unsure @ sizes + loose
+
+    @cached_property
+    def _sizes(self) -> tuple[FloatArray, FloatArray]:
+        """The size of each code's unit, and of all that delicate rows add up to."""
+        return np.abs(self.units), np.abs(self.loose).sum(axis=0)
 
     def check_all(self) -> None:
         """Raise :class:`InputError` where the rows do not weigh what those of the first pass did."""
@@ -346,9 +353,8 @@ def problem_inside(ground: Ground, raw: RawRows, sure: FloatArray) -> Problem:
 
 def moved(problem: Problem, origin: FloatArray, axes: FloatArray) -> Problem:
     """Return a problem in other coordinates: z is ``origin + axes @ y``."""
-    return replace(
-        problem, margin=problem.margin - problem.contrasts @ origin, contrasts=problem.contrasts @ axes, decider=None
-    )
+    contrasts = products(problem.contrasts, axes.T)
+    return replace(problem, margin=problem.margin - problem.contrasts @ origin, contrasts=contrasts, decider=None)
 
 
 def scale_of(contrasts: FloatArray) -> FloatArray:

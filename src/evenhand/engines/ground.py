@@ -198,7 +198,7 @@ class Ground:
             found.append((name, int(values.min()), int(np.ptp(values)) + 1))
         return found
 
-    @property
+    @cached_property
     def n_codes(self) -> int:
         """How many combinations of label and groups there may be."""
         return math.prod(size for _, _, size in self._coded)

@@ -109,7 +109,8 @@ def count_and_keep(reader: Reader, tally: Lines, sample: RawRows) -> tuple[LineC
 def _first_size(tally: Lines, sample: RawRows, most: int) -> float:
     """Return the largest square that, by a sample, not too many rows are open in."""
     ground, axes = tally.ground, tally.ground.linear.along(tally.view.axes)
-    contrasts = np.column_stack([sample.frame[name] for name in axes.names]) @ axes.weights.T + axes.constant
+    columns = np.column_stack([sample.frame[name] for name in axes.names])
+    contrasts = scores.products(columns, axes.weights) + axes.constant
     level = scores.margin(sample.p_y, ground.options.costs) - contrasts @ tally.view.origin
     radii = np.abs(level) / np.maximum(np.abs(contrasts).sum(axis=1), 1e-300)
     room = SHARE_OF_THE_ROOM * most * sample.n_rows / ground.n_rows

@@ -99,16 +99,21 @@ class InStrip:
 
     def keep(self, frame: Frame) -> NDArray[np.bool_]:
         """Tell which rows are wanted, and add the others of the square up."""
-        tally, ground = self.tally, self.tally.ground
-        scores, n = tally.scores.of(frame)
-        weight = np.ascontiguousarray(frame.get("w" if tally.weighted else "n", np.empty(0)), dtype=np.float64)
-        origin = tally.view.origin
-        kept = np.zeros(n, dtype=bool)
-        self.weight += _kernels.cut_strip(
-            (scores, ground.codes_of(frame), weight), tally.form, (origin, origin + self.strip.centre, self.strip.axes),
-            self.bins, HALF, self.sure, kept,
-        )  # fmt: skip
+        return self.cut(arrays_of(self.tally, frame))
+
+    def cut(self, rows: tuple[FloatArray, NDArray[np.int64], FloatArray]) -> NDArray[np.bool_]:
+        """Do what :meth:`keep` does, given :func:`arrays_of` the rows."""
+        tally, origin = self.tally, self.tally.view.origin
+        kept = np.zeros(len(rows[1]), dtype=bool)
+        where = origin, origin + self.strip.centre, self.strip.axes
+        self.weight += _kernels.cut_strip(rows, tally.form, where, self.bins, HALF, self.sure, kept)
         return kept
+
+
+def arrays_of(tally: Lines, frame: Frame) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
+    """Return the scores, codes and weights of rows; no weights stand for ones."""
+    weight = np.ascontiguousarray(frame.get("w" if tally.weighted else "n", np.empty(0)), dtype=np.float64)
+    return tally.scores.of(frame)[0], tally.ground.codes_of(frame), weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,10 +227,10 @@ def _smaller_parts(
     if len(boxes):
         order = _along_rows(boxes, aspect)
         strips += [Strip.around(boxes[some, :4]) for some in np.array_split(order, min(PARTS, len(boxes)))]
-    found = []
+    found, rows = [], arrays_of(tally, frame)
     for strip in strips:
         choice = InStrip(tally, HALF, strip, np.zeros(ground.n_codes))
-        kept = np.flatnonzero(choice.keep(frame))
+        kept = np.flatnonzero(choice.cut(rows))
         found.append(_Part(ground, _inside(choice), raw.take(kept), part.sure + choice.sure @ counts.units))
     return found, z
 
