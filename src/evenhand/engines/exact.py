@@ -125,26 +125,34 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
 
 
 class _Repeatedly:
-    """Several searches over the same rules: if the plane is too large for the first, all are made without a proof."""
+    """Several searches of the same rows: one that is too large for memory finds a rule, with a bound from counts."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.too_large: bool | None = None
 
     def __call__(self, ground: Ground) -> Rule:
         """Return the best rule under linear bounds."""
-        if not self.too_large:
-            try:
-                rule = _learn(ground, self.reader)
-            except TooManyError:
-                if self.too_large is not None or ground.dimension != 2:
-                    raise
-                self.too_large = True
-            else:
-                self.too_large = False
-                return rule
+        try:
+            return _learn(ground, self.reader)
+        except TooManyError as error:
+            if ground.dimension != 2:
+                raise
+            bound = error.upper_bound
         sample = _sample(ground, self.reader)
-        return learn_nearby(ground, self.reader, _first_view(ground, sample), sample)
+        try:
+            rule = learn_nearby(ground, self.reader, _first_view(ground, sample), sample)
+        except TooManyError:
+            raise TooManyError(bound) from None
+        return _with_bound(rule, bound)
+
+
+def _with_bound(rule: Rule, bound: float) -> Rule:
+    """Return a rule that was found, with a bound on every rule's utility."""
+    if not np.isfinite(bound):
+        return rule
+    solution = rule.solution_
+    bound = max(bound, solution.utility)
+    return dataclasses.replace(rule, solution=dataclasses.replace(solution, upper_bound=bound, status="gap"))
 
 
 def _learn(ground: Ground, reader: Reader) -> Rule:

@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from evenhand.engines.distances import EDGES, HALF, Grid, LineCounts, Lines, View
-from evenhand.engines.exclusion import FAR, Exclusion, best_known, shrunk
+from evenhand.engines.exclusion import FAR, Exclusion, best_known, least_bound, shrunk
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.keeping import Kept, count_and_keep
@@ -46,6 +46,7 @@ MOST_PIECES = 4
 def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
     """Return the best rule for all rows, with its proof."""
     view, aspect = first_view(ground, sample)
+    bound = np.inf
     for _ in range(MOST_CENTRES):
         tally = Lines(ground, view, reader.weighted, Grid.of(ground.n_rows, aspect))
         histogram, kept = count_and_keep(reader, tally, sample)
@@ -65,8 +66,9 @@ def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
             threshold = found
         if isinstance(found, Rule):
             return found
+        bound = min(bound, least_bound(histogram, multipliers, threshold))
         view = narrowed(histogram, view, ground.n_rows)
-    raise TooManyError
+    raise TooManyError(bound)
 
 
 def _solve(
