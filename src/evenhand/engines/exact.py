@@ -111,7 +111,7 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
 
     def learn(ground: Ground) -> Rule:
         if ground.setting.system.levels:
-            return learn_at_levels(ground, _Repeatedly(reader))
+            return learn_at_levels(ground, _Repeatedly(reader), reader)
         if ground.problem.divisor is not None:
             return learn_quotient(ground, _Repeatedly(reader), _sample(ground, reader))
         return _learn(ground, reader)

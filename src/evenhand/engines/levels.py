@@ -21,8 +21,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from evenhand.engines.common_level import Rest, rest_of_the_plane
 from evenhand.engines.ground import Ground
-from evenhand.engines.reading import TooManyError
+from evenhand.engines.reading import Reader, TooManyError
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules import levels
@@ -31,14 +32,15 @@ from evenhand.rules.rate_bounds import MinimaxRate
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Setting
 from evenhand.search import NoRule, Problem, Solution, ratio
-from evenhand.search.problem import FEASIBILITY_SLACK
+from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
 MOST_RANGES, MOST_UNPROVEN_RANGES = 16, 6
+SETTLED_AFTER = 4, 8, 16
 MOST_CEILINGS, MOST_UNPROVEN = 24, 10
 Learn = Callable[[Ground], Rule]
 
 
-def learn_at_levels(ground: Ground, learn: Learn) -> Rule:
+def learn_at_levels(ground: Ground, learn: Learn, reader: Reader) -> Rule:
     """Return the best rule for a criterion with levels; ``learn`` returns the best rule under linear bounds."""
     options = ground.options
     if options.target.is_ratio or options.safety > 0.0:
@@ -49,7 +51,7 @@ def learn_at_levels(ground: Ground, learn: Learn) -> Rule:
         )
     found = ground.setting.system.levels
     if not any(isinstance(level.part, MinimaxRate) for level in found):
-        answer = _Common(ground, learn).answer(())
+        answer = _Common(ground, learn, reader).answer(())
     elif len(found) > 1:
         raise InputError(
             "MinimaxRate can only be combined with linear criteria: remove PredictiveParity or the second MinimaxRate."
@@ -93,33 +95,88 @@ class _OutOfCore(levels.Levelled):
 
     def found(self, bounds: Setting, problem: Problem) -> Solution | NoRule:
         """Return the best rule of a problem that counts atoms, and remember it."""
-        gain, shares = self.setting.evidence.gain[:, None], self.setting.evidence.shares
-        inner = self.ground.under(problem, np.hstack([gain, shares]), bounds)
+        inner = self.inner(bounds, problem)
         try:
             solution = self.learn(inner).solution_
         except InfeasibleError:
             return NoRule(proven=True, upper_bound=-np.inf)
-        except TooManyError:
+        except TooManyError as error:
             self.stopped += 1
-            return NoRule(proven=False)
+            return NoRule(proven=False, upper_bound=error.upper_bound)
+        self.remember(inner, solution)
+        return solution
+
+    def inner(self, bounds: Setting, problem: Problem) -> Ground:
+        """Return the rows with the bounds of a problem, where the gain and all events are counted."""
+        gain, shares = self.setting.evidence.gain[:, None], self.setting.evidence.shares
+        return self.ground.under(problem, np.hstack([gain, shares]), bounds)
+
+    def remember(self, inner: Ground, solution: Solution) -> None:
+        """Remember what a rule counts, and the work that it took to find it."""
         assert inner.outcome is not None
         gained, *rates = inner.outcome[1]
         self.known[solution.z] = self.setting.evidence.offset + float(gained), np.array(rates)
         self.nodes += solution.nodes
         self.stopped += solution.stopped is not None
-        return solution
 
 
 class _Common(_OutOfCore, levels.Common):
     """Branch and bound over levels that all groups of an attribute share."""
 
-    def __init__(self, ground: Ground, learn: Learn) -> None:
+    def __init__(self, ground: Ground, learn: Learn, reader: Reader) -> None:
         super().__init__(ground.setting, ground.tolerance)
         self.begin_with(ground, learn)
         self.most_ranges, self.most_unproven = MOST_RANGES, MOST_UNPROVEN_RANGES
+        self.reader, self.looked_at = reader, 0
 
     def begin(self) -> None:
         """Do nothing: a search without a proof takes as many passes as another."""
+
+    def settle(self) -> bool:
+        """Prove that no rule is better, at all levels at once, if what may be better fits in memory."""
+        self.looked_at += 1
+        if self.looked_at not in SETTLED_AFTER or self.best is None or self.ground.dimension != 2:
+            return False
+        level = self.spread(self.counted(self.best)[1], next(iter(self.events)))[0]
+        rest = rest_of_the_plane(self.reader, self.between, level, self.utility)
+        return rest is not None and _Rest(self, rest).settles()
+
+    def between(self, ends: tuple[float, float]) -> Ground:
+        """Return the rows with the bounds at levels in a range."""
+        bounds = self.at(dict.fromkeys(self.events, ends))
+        return self.inner(bounds, bounds.problem([self.tolerance]))
+
+
+class _Rest(_OutOfCore, levels.Common):
+    """The same, in the part of the plane that may hold a better rule: its rows are in memory."""
+
+    def __init__(self, search: _Common, rest: Rest) -> None:
+        super().__init__(search.setting, search.tolerance)
+        self.whole, self.rest, self.ground, self.known = search, rest, search.ground, search.known
+        self.best, self.utility = search.best, search.utility
+
+    def settles(self) -> bool:
+        """Search, keep the best rule, and return whether it is proven to be that."""
+        bound = self.search()
+        self.whole.best, self.whole.utility = self.best, self.utility
+        self.whole.nodes += self.nodes
+        print("rest", len(self.rest.raw), bound, self.utility, self.nodes, self.stopped)
+        return bound <= self.utility + self.setting.problem([self.tolerance]).resolution
+
+    def solve(self, box: levels.Box, to_beat: float = -np.inf, most: int = ratio.MOST_ITERATIONS) -> Solution | NoRule:
+        """Return the best rule at levels in a box, if it is better than something."""
+        bounds = self.at(box)
+        inner = self.inner(bounds, bounds.problem([self.tolerance]))
+        assert self.best is not None
+        found = self.rest.solve(inner, self.best, to_beat)
+        if not np.isfinite(found.utility):
+            self.nodes += found.nodes
+            self.stopped += found.stopped is not None
+            return NoRule(False, found.nodes, found.bound, found.stopped)
+        solution = conclude(found.problem, 0, found.z, upper_bound=found.bound, nodes=found.nodes)
+        solution = inner.rule(found.problem, dataclasses.replace(solution, stopped=found.stopped)).solution_
+        self.remember(inner, solution)
+        return solution
 
 
 class _Ceiling(_OutOfCore, levels.Ceiling):

@@ -217,6 +217,8 @@ class Common(Levelled):
             most = self.most_unproven if number > 0 and bound == -np.inf else self.most_ranges
             if -bound <= self.utility + resolution:
                 break
+            if self.settle():
+                return self.utility
             if number >= most or self.stopped >= (MOST_STOPPED_BEYOND if self.beyond else MOST_STOPPED):
                 return max(left_behind, -bound)
             for own, part in self.branch(box):
@@ -226,6 +228,10 @@ class Common(Levelled):
                 elif own > self.utility + resolution:
                     heapq.heappush(queue, (-own, next(counter), part))
         return left_behind
+
+    def settle(self) -> bool:
+        """Try to prove that no rule is better than the best known, after it is replaced where one is."""
+        return False
 
     def better(self, box: Box) -> Solution | NoRule:
         """Return the best rule whose levels are in a box, if it is better than what is known."""
