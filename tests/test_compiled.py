@@ -18,6 +18,7 @@ from numba.core.registry import cpu_target
 
 from evenhand import _compiled
 from evenhand.engines import _kernels as engine_kernels
+from evenhand.engines import _near_kernels as near_kernels
 from evenhand.search.kernels import boxes, branch, bundles, ladder, leaves, margin, planes, sweep
 
 SMALL = """
@@ -317,7 +318,9 @@ def test_a_kernel_that_calls_through_a_pointer_is_compiled_once_for_all_that_it_
 
 
 @pytest.mark.parametrize(
-    "module", [engine_kernels, boxes, branch, bundles, ladder, leaves, margin, planes, sweep], ids=lambda m: m.__name__
+    "module",
+    [engine_kernels, near_kernels, boxes, branch, bundles, ladder, leaves, margin, planes, sweep],
+    ids=lambda m: m.__name__,
 )
 def test_every_kernel_has_this_cache(module):
     kernels = [value for value in vars(module).values() if isinstance(value, Dispatcher)]

@@ -20,7 +20,12 @@ ROWS = ["--label", "y", "--score", "p", "--sensitive", "sex"]
 FIT = [*ROWS, "--group-score", "F=p_f"]
 NAMED = ["--score", "p", "--group-score", "F=p_f"]
 
-START = "import sys, hashlib, itertools, threading\nfrom evenhand.cli import main\n"
+# Under nohup, children would ignore SIGHUP.
+START = """import signal, sys, hashlib, itertools, threading
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+from evenhand.cli import main
+"""
 RUN = "\nsys.exit(main(sys.argv[1:]))"
 WAITS = {
     "in Python": "threading.Event().wait()",
@@ -231,8 +236,8 @@ def test_an_ordinary_kill_leaves_nothing_half_written(number, place):
 
 def test_a_signal_that_is_ignored_stays_ignored(place):
     """As under nohup: the command goes on."""
-    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-    code += START + FOREVER["read"].format(wait="sys.stdin.readline(); raise ValueError('went on')") + RUN
+    ignored = "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    code = START + ignored + FOREVER["read"].format(wait="sys.stdin.readline(); raise ValueError('went on')") + RUN
     process = subprocess.Popen(
         [sys.executable, "-c", code, "audit", "t.parquet", *ROWS],
         cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -267,7 +272,8 @@ def test_a_command_in_a_thread_touches_no_signal(capsys, monkeypatch):
     assert found == [0]
 
 
-def test_only_one_has_the_last_word():
+def test_only_one_has_the_last_word(monkeypatch):
+    monkeypatch.setattr(files, "_unfinished", set())
     with interrupts.interruptible() as claim:
         assert claim()
         assert not claim()
