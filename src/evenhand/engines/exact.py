@@ -16,7 +16,7 @@ from evenhand.engines.learning import rows_of
 from evenhand.engines.levels import learn_at_levels
 from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
-from evenhand.engines.opening import ROWS_OF_A_SAMPLE
+from evenhand.engines.opening import sample_of
 from evenhand.engines.plane import learn_in_the_plane
 from evenhand.engines.quotient import learn_quotient
 from evenhand.engines.reading import Reader, TooManyError
@@ -113,7 +113,7 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
         if ground.setting.system.levels:
             return learn_at_levels(ground, _Repeatedly(reader), reader)
         if ground.problem.divisor is not None:
-            return learn_quotient(ground, _Repeatedly(reader), _sample(ground, reader))
+            return learn_quotient(ground, _Repeatedly(reader), sample_of(ground, reader))
         return _learn(ground, reader)
 
     try:
@@ -138,7 +138,7 @@ class _Repeatedly:
             if ground.dimension != 2:
                 raise
             bound = error.upper_bound
-        sample = _sample(ground, self.reader)
+        sample = sample_of(ground, self.reader)
         try:
             rule = learn_nearby(ground, self.reader, _first_view(ground, sample), sample)
         except TooManyError:
@@ -158,18 +158,10 @@ def _with_bound(rule: Rule, bound: float) -> Rule:
 def _learn(ground: Ground, reader: Reader) -> Rule:
     if ground.dimension == 1:
         return learn_on_the_line(ground, reader)
-    sample = _sample(ground, reader)
+    sample = sample_of(ground, reader)
     if ground.dimension == 2:
         return learn_in_the_plane(ground, reader, sample)
     return learn_nearby(ground, reader, _first_view(ground, sample), sample)
-
-
-def _sample(ground: Ground, reader: Reader) -> RawRows:
-    share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
-    raw = reader.drawn(share, ("s0", *ground.linear.names))
-    if raw is None or len(raw) < 2:
-        raise TooManyError
-    return raw
 
 
 def _first_view(ground: Ground, sample: RawRows) -> View:

@@ -21,9 +21,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from evenhand.engines.common_level import Rest, rest_of_the_plane
+from evenhand.engines.common_level import AllLevels, Open, Piece
+from evenhand.engines.distances import LineCounts
 from evenhand.engines.ground import Ground
+from evenhand.engines.opening import sample_of
 from evenhand.engines.reading import Reader, TooManyError
+from evenhand.engines.zoom import likely_best
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rules import levels
@@ -35,7 +38,9 @@ from evenhand.search import NoRule, Problem, Solution, ratio
 from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
 MOST_RANGES, MOST_UNPROVEN_RANGES = 16, 6
-SETTLED_AFTER = 4, 8, 16
+# By how much a rule may be better where what is better by less does not fit in memory, and what a miss costs a sample.
+STEPS_ABOVE = 0.0, *(1e-5 * 2.0**k for k in range(8))
+PRICE_OF_A_MISS = 2.0
 MOST_CEILINGS, MOST_UNPROVEN = 24, 10
 Learn = Callable[[Ground], Rule]
 
@@ -127,48 +132,105 @@ class _Common(_OutOfCore, levels.Common):
         super().__init__(ground.setting, ground.tolerance)
         self.begin_with(ground, learn)
         self.most_ranges, self.most_unproven = MOST_RANGES, MOST_UNPROVEN_RANGES
-        self.reader, self.looked_at = reader, 0
+        self.reader = reader
 
     def begin(self) -> None:
         """Do nothing: a search without a proof takes as many passes as another."""
 
-    def settle(self) -> bool:
-        """Prove that no rule is better, at all levels at once, if what may be better fits in memory."""
-        self.looked_at += 1
-        if self.looked_at not in SETTLED_AFTER or self.best is None or self.ground.dimension != 2:
-            return False
-        level = self.spread(self.counted(self.best)[1], next(iter(self.events)))[0]
-        rest = rest_of_the_plane(self.reader, self.between, level, self.utility)
-        return rest is not None and _Rest(self, rest).settles()
+    def search(self, levels: tuple[float, float] = (0.0, 1.0)) -> float:
+        """Search all levels at once around a good rule; where this gives no bound, one range after the other."""
+        if self.ground.dimension == 2 and len(self.events) == 1:
+            bound = self.around_a_good_rule()
+            if np.isfinite(bound):
+                return bound
+        return super().search(levels)
 
     def between(self, ends: tuple[float, float]) -> Ground:
         """Return the rows with the bounds at levels in a range."""
         bounds = self.at(dict.fromkeys(self.events, ends))
         return self.inner(bounds, bounds.problem([self.tolerance]))
 
+    def around_a_good_rule(self) -> float:
+        """Find a good rule, then what is better than it; return an upper bound on any rule's utility."""
+        (event,) = self.events
+        ground = self.between((0.0, 1.0))
+        _, sums = likely_best(ground, sample_of(ground, self.reader), self.qualities)
+        level = self.level_of(self.rates_of(sums))
+        found = self.solve({event: (level, level)})
+        if isinstance(found, Solution):
+            self.offer(np.array(found.z))
+        if self.best is None:
+            return np.inf
+        every = AllLevels(self.reader, self.between, self.level_of(self.counted(self.best)[1]))
+        open_ranges = every.open_ranges(self.utility)
+        if open_ranges is None:
+            return np.inf
+        for above in STEPS_ABOVE:
+            open_ranges = every.still_open(open_ranges, self.utility + above)
+            bound = self.solve_open(every, open_ranges, above)
+            if np.isfinite(bound):
+                return bound
+        return np.inf
 
-class _Rest(_OutOfCore, levels.Common):
-    """The same, in the part of the plane that may hold a better rule: its rows are in memory."""
+    def rates_of(self, sums: FloatArray) -> FloatArray:
+        """Return the rates of the system's events in what a rule adds up to."""
+        return sums[len(sums) - self.setting.evidence.shares.shape[1] :]
 
-    def __init__(self, search: _Common, rest: Rest) -> None:
+    def level_of(self, rates: FloatArray) -> float:
+        """Return the level at which a rule misses the criterion least."""
+        (event,) = self.events
+        low, high = self.spread(rates, event)
+        return float(np.clip(0.5 * (low + high - self.slack[event]), 0.0, 1.0))
+
+    def qualities(self, counts: LineCounts, places: FloatArray) -> FloatArray:
+        """Return the utility of each of some places, without what it costs to miss the criterion."""
+        (event,) = self.events
+        found = []
+        for place in places:
+            sums = counts.sums_at(place)[0]
+            low, high = self.spread(self.rates_of(sums), event)
+            miss = max(high - low - self.slack[event], counts.ground.problem.excess(sums[1:]), 0.0)
+            found.append(sums[0] - PRICE_OF_A_MISS * miss)
+        return np.array(found)
+
+    def solve_open(self, every: AllLevels, ranges: list[Open], above: float) -> float:
+        """Search what may be better by more than something; return a bound, infinite where too many rows are open."""
+        bound = -np.inf
+        parts = every.pieces(ranges)
+        for part in (None,) if parts is None else parts:
+            left = None if part is None else every.still_open(part, self.utility + above)
+            if left == []:
+                continue
+            piece = None if left is None else every.piece(left)
+            if piece is None:
+                return np.inf
+            bound = max(bound, _InMemory(self, piece).best_of_all())
+        gap = self.setting.options.solver.gap
+        return max(bound, self.utility + above + gap)
+
+
+class _InMemory(_OutOfCore, levels.Common):
+    """The same, in a part of the plane that may hold a better rule: its rows are in memory."""
+
+    def __init__(self, search: _Common, piece: Piece) -> None:
         super().__init__(search.setting, search.tolerance)
-        self.whole, self.rest, self.ground, self.known = search, rest, search.ground, search.known
+        self.whole, self.piece, self.ground, self.known = search, piece, search.ground, search.known
         self.best, self.utility = search.best, search.utility
 
-    def settles(self) -> bool:
-        """Search, keep the best rule, and return whether it is proven to be that."""
-        bound = self.search()
+    def best_of_all(self) -> float:
+        """Search, keep the best rule, and return a bound on any rule's utility there."""
+        bound = self.search(self.piece.levels)
         self.whole.best, self.whole.utility = self.best, self.utility
         self.whole.nodes += self.nodes
-        print("rest", len(self.rest.raw), bound, self.utility, self.nodes, self.stopped)
-        return bound <= self.utility + self.setting.problem([self.tolerance]).resolution
+        self.whole.stopped += self.stopped
+        return bound
 
     def solve(self, box: levels.Box, to_beat: float = -np.inf, most: int = ratio.MOST_ITERATIONS) -> Solution | NoRule:
         """Return the best rule at levels in a box, if it is better than something."""
         bounds = self.at(box)
         inner = self.inner(bounds, bounds.problem([self.tolerance]))
         assert self.best is not None
-        found = self.rest.solve(inner, self.best, to_beat)
+        found = self.piece.solve(inner, self.best, to_beat)
         if not np.isfinite(found.utility):
             self.nodes += found.nodes
             self.stopped += found.stopped is not None

@@ -205,9 +205,9 @@ class Common(Levelled):
             self.best, self.utility = z, utility
         return True
 
-    def search(self) -> float:
+    def search(self, levels: tuple[float, float] = (0.0, 1.0)) -> float:
         """Process all ranges of levels that may contain a better rule; return an upper bound on any rule's utility."""
-        whole = dict.fromkeys(self.events, (0.0, 1.0))
+        whole = dict.fromkeys(self.events, levels)
         counter = itertools.count()
         queue: list[tuple[float, int, Box]] = [(-np.inf, next(counter), whole)]
         left_behind = -np.inf
@@ -217,8 +217,6 @@ class Common(Levelled):
             most = self.most_unproven if number > 0 and bound == -np.inf else self.most_ranges
             if -bound <= self.utility + resolution:
                 break
-            if self.settle():
-                return self.utility
             if number >= most or self.stopped >= (MOST_STOPPED_BEYOND if self.beyond else MOST_STOPPED):
                 return max(left_behind, -bound)
             for own, part in self.branch(box):
@@ -228,10 +226,6 @@ class Common(Levelled):
                 elif own > self.utility + resolution:
                     heapq.heappush(queue, (-own, next(counter), part))
         return left_behind
-
-    def settle(self) -> bool:
-        """Try to prove that no rule is better than the best known, after it is replaced where one is."""
-        return False
 
     def better(self, box: Box) -> Solution | NoRule:
         """Return the best rule whose levels are in a box, if it is better than what is known."""
