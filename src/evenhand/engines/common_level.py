@@ -31,7 +31,8 @@ from evenhand.search import Certified
 FIRST_RANGES, NARROWEST = 16, 1 / 512
 FIRST_SIZE, SMALLEST_SIZE = 8.0, 1 / 128
 BOXES_AT_FIRST, BOXES_A_RANGE, MOST_BOXES = 3000, 400, 40_000
-MOST_PIECES = 6
+# Boxes are halved until no more rows than these are open.
+ENOUGH_ROWS = 20_000
 
 Range = tuple[float, float]
 AtLevels = Callable[[Range], Ground]
@@ -77,7 +78,8 @@ class AllLevels:
         view, aspect = first_view(ground, sample)
         self.tally = Lines(ground, view, reader.weighted, Grid.of(ground.n_rows, aspect))
         self.counts, self.kept = count_and_keep(reader, self.tally, sample)
-        self.tried = 0
+        self.gap, self.tried = _solver(ground).gap, 0
+        self.enough = min(ENOUGH_ROWS, reader.most)
         self._prices: dict[Range, FloatArray] = {}
 
     def open_ranges(self, utility: float) -> list[Open] | None:
@@ -95,7 +97,7 @@ class AllLevels:
             else:
                 ranges += _halves(one)
         size = FIRST_SIZE
-        while size > SMALLEST_SIZE and self.tried < MOST_BOXES:
+        while size > SMALLEST_SIZE and self.tried < MOST_BOXES and found and self._rows(found) > self.enough:
             size *= 0.5
             halves = [half for one in found for half in _halves(one)]
             found = self._smaller(halves, utility, size, BOXES_A_RANGE)
@@ -130,23 +132,24 @@ class AllLevels:
         """About the weight of each code that some rules around the centre select."""
         return [self.counts.weight_at(place)[0] for place in places_around(4.0)]
 
-    def pieces(self, ranges: list[Open]) -> list[list[Open]] | None:
-        """Return neighbouring ranges whose rows fit in memory, those near the good rule first; None if too many."""
-        queue, found = [ranges] if ranges else [], []
-        while queue:
-            some = queue.pop()
-            if self._fits(some):
-                found.append(some)
-            elif len(some) == 1 or len(queue) + len(found) + 2 > MOST_PIECES:
-                return None
-            else:
-                queue += [some[: len(some) // 2], some[len(some) // 2 :]]
-        return sorted(found, key=lambda some: abs(0.5 * (some[0].levels[0] + some[-1].levels[1]) - self.level))
+    def nearest(self, ranges: list[Open], level: float) -> slice:
+        """Return which ranges around a level have rows that fit in memory together; none if one alone does not."""
+        first = int(np.argmin([abs(0.5 * sum(one.levels) - level) for one in ranges]))
+        found = slice(first, first)
+        wider = [slice(first, first + 1)]
+        while wider:
+            rows, _, some = min((self._rows(ranges[some]), some.start, some) for some in wider)
+            if rows > self.reader.most:
+                break
+            found = some
+            low, high = max(some.start - 1, 0), min(some.stop + 1, len(ranges))
+            wider = [one for one in (slice(low, some.stop), slice(some.start, high)) if one != some]
+        return found
 
-    def _fits(self, ranges: list[Open]) -> bool:
-        """Return whether the rows that are open in some ranges are few enough."""
+    def _rows(self, ranges: list[Open]) -> float:
+        """Return about how many rows are open in some ranges; not fewer."""
         strip = _strip(ranges)
-        return self.counts.rows_cutting(strip.centre, strip.axes) <= self.reader.most
+        return self.counts.rows_cutting(strip.centre, strip.axes)
 
     def piece(self, ranges: list[Open]) -> Piece | None:
         """Return neighbouring ranges with their rows, in one pass if these were not kept; None if they do not fit."""

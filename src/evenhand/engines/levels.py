@@ -39,7 +39,8 @@ from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
 MOST_RANGES, MOST_UNPROVEN_RANGES = 16, 6
 # By how much a rule may be better where what is better by less does not fit in memory, and what a miss costs a sample.
-STEPS_ABOVE = 0.0, *(1e-5 * 2.0**k for k in range(8))
+STEPS_ABOVE = 0.0, *(1e-5 * 2.0**k for k in range(15))
+MOST_PIECES = 12
 PRICE_OF_A_MISS = 2.0
 MOST_CEILINGS, MOST_UNPROVEN = 24, 10
 Learn = Callable[[Ground], Rule]
@@ -163,14 +164,26 @@ class _Common(_OutOfCore, levels.Common):
             return np.inf
         every = AllLevels(self.reader, self.between, self.level_of(self.counted(self.best)[1]))
         open_ranges = every.open_ranges(self.utility)
-        if open_ranges is None:
-            return np.inf
-        for above in STEPS_ABOVE:
-            open_ranges = every.still_open(open_ranges, self.utility + above)
-            bound = self.solve_open(every, open_ranges, above)
-            if np.isfinite(bound):
-                return bound
-        return np.inf
+        return np.inf if open_ranges is None else self.solve_open(every, open_ranges)
+
+    def solve_open(self, every: AllLevels, ranges: list[Open]) -> float:
+        """Search ranges that may hold something better, those near the best rule first; return a bound on any rule.
+
+        What is too large for memory is searched for rules that are better by more and more.
+        """
+        bound, above, pieces = -np.inf, iter(STEPS_ABOVE), 0
+        least = next(above)
+        while ranges := every.still_open(ranges, self.utility + least):
+            assert self.best is not None
+            level = self.level_of(self.counted(self.best)[1])
+            some = every.nearest(ranges, level) if pieces < MOST_PIECES else slice(0)
+            piece = every.piece(ranges[some]) if ranges[some] else None
+            if piece is not None:
+                bound = max(bound, _InMemory(self, piece).best_of_all())
+                ranges, pieces = ranges[: some.start] + ranges[some.stop :], pieces + 1
+            elif (least := next(above, np.inf)) == np.inf:
+                return np.inf
+        return max(bound, self.utility + least + every.gap)
 
     def rates_of(self, sums: FloatArray) -> FloatArray:
         """Return the rates of the system's events in what a rule adds up to."""
@@ -192,21 +205,6 @@ class _Common(_OutOfCore, levels.Common):
             miss = max(high - low - self.slack[event], counts.ground.problem.excess(sums[1:]), 0.0)
             found.append(sums[0] - PRICE_OF_A_MISS * miss)
         return np.array(found)
-
-    def solve_open(self, every: AllLevels, ranges: list[Open], above: float) -> float:
-        """Search what may be better by more than something; return a bound, infinite where too many rows are open."""
-        bound = -np.inf
-        parts = every.pieces(ranges)
-        for part in (None,) if parts is None else parts:
-            left = None if part is None else every.still_open(part, self.utility + above)
-            if left == []:
-                continue
-            piece = None if left is None else every.piece(left)
-            if piece is None:
-                return np.inf
-            bound = max(bound, _InMemory(self, piece).best_of_all())
-        gap = self.setting.options.solver.gap
-        return max(bound, self.utility + above + gap)
 
 
 class _InMemory(_OutOfCore, levels.Common):
