@@ -30,7 +30,7 @@ from evenhand.search import Certified
 # Far from the centre, and around it, the first ranges are halved while they have to be, up to a width.
 FIRST_RANGES, NARROWEST = 16, 1 / 512
 FIRST_SIZE, SMALLEST_SIZE = 8.0, 1 / 128
-BOXES_AT_FIRST, BOXES_A_RANGE, MOST_BOXES = 3000, 400, 40_000
+BOXES_AT_FIRST, BOXES_A_RANGE, MOST_BOXES = 3000, 400, 20_000
 # Boxes are halved until no more rows than these are open.
 ENOUGH_ROWS = 20_000
 

@@ -40,7 +40,7 @@ from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 MOST_RANGES, MOST_UNPROVEN_RANGES = 16, 6
 # By how much a rule may be better where what is better by less does not fit in memory, and what a miss costs a sample.
 STEPS_ABOVE = 0.0, *(1e-5 * 2.0**k for k in range(15))
-MOST_PIECES = 12
+MOST_PIECES, LARGE_GAP = 12, 1e-3
 PRICE_OF_A_MISS = 2.0
 MOST_CEILINGS, MOST_UNPROVEN = 24, 10
 Learn = Callable[[Ground], Rule]
@@ -139,12 +139,14 @@ class _Common(_OutOfCore, levels.Common):
         """Do nothing: a search without a proof takes as many passes as another."""
 
     def search(self, levels: tuple[float, float] = (0.0, 1.0)) -> float:
-        """Search all levels at once around a good rule; where this gives no bound, one range after the other."""
+        """Search all levels at once around a good rule; where this proves little, one range after the other."""
+        bound = np.inf
         if self.ground.dimension == 2 and len(self.events) == 1:
             bound = self.around_a_good_rule()
-            if np.isfinite(bound):
+            if bound <= self.utility + LARGE_GAP:
                 return bound
-        return super().search(levels)
+            self.stopped = 0
+        return min(bound, super().search(levels))
 
     def between(self, ends: tuple[float, float]) -> Ground:
         """Return the rows with the bounds at levels in a range."""
@@ -160,6 +162,8 @@ class _Common(_OutOfCore, levels.Common):
         found = self.solve({event: (level, level)})
         if isinstance(found, Solution):
             self.offer(np.array(found.z))
+        # How the good rule was found says nothing about the proof.
+        self.stopped = 0
         if self.best is None:
             return np.inf
         every = AllLevels(self.reader, self.between, self.level_of(self.counted(self.best)[1]))
