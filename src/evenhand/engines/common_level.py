@@ -9,6 +9,7 @@ allows, and the branch and bound over the level runs on them in memory.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +28,7 @@ from evenhand.engines.zoom import first_view, multipliers_of, places_around
 from evenhand.inputs import FloatArray
 from evenhand.search import Certified
 
-# Far from the centre, and around it, the first ranges are halved while they have to be, up to a width.
+# The first ranges of levels, and the narrowest: they are halved with the boxes.
 FIRST_RANGES, NARROWEST = 16, 1 / 512
 FIRST_SIZE, SMALLEST_SIZE = 8.0, 1 / 128
 BOXES_AT_FIRST, BOXES_A_RANGE, MOST_BOXES = 3000, 400, 20_000
@@ -86,7 +87,7 @@ class AllLevels:
         """Return all that may hold a rule better than a utility; None where it has no end."""
         whole = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]])
         edges = np.linspace(0.0, 1.0, FIRST_RANGES + 1).tolist()
-        ranges = [Open(levels, whole) for levels in zip(edges[:-1], edges[1:], strict=True)]
+        ranges = [Open(levels, whole) for levels in itertools.pairwise(edges)]
         found: list[Open] = []
         while ranges:
             one = ranges.pop()

@@ -5,8 +5,11 @@ under linear bounds, is answered from the rows in the passes of one search (:mod
 holds for the answer. Every search counts the rates of all events, so that nothing more has to be read to compare
 precisions.
 
-**A common level.** The branch and bound over the level looks at no more than 16 ranges, with at most two searches each;
-what is then still open is a gap. Where nothing is proven, it looks at six.
+**A common level.** A sample suggests a level, one search finds the best rule there, and :mod:`common_level` proves for
+all levels at once what is better, from the counts of one more pass; the rows that stay open are brought back in no more
+than 12 pieces. If that leaves a gap above 0.001, or there are more than two contrasts, the branch and bound over the
+level looks at no more than 16 ranges, with at most two searches each; what is then still open is a gap. Where nothing
+is proven, it looks at six.
 
 **The smallest ceiling.** Whether a rule meets a ceiling would leave large parts of the plane open. Instead the largest
 rate is made as small as possible while the other groups keep the ceiling: the answer meets the ceiling, or proves that

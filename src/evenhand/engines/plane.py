@@ -116,8 +116,8 @@ def _best_of_boxes(
     reader, kept = rows
     strip = None if kept is None else Strip.inside(boxes[:, :4], kept.size)
     if kept is not None and strip is not None:
-        choice, others, raw = kept.inside(strip)
-        return solve_strip(choice, histogram.constant + others @ histogram.units, raw, *known)
+        choice, others, near = kept.inside(strip)
+        return solve_strip(choice, histogram.constant + others @ histogram.units, near, *known)
     radius = float((np.abs(boxes[:, :2]) + boxes[:, 2:4]).max())
     # Lines that cut the square have twice its radius as distance, in units of the larger contrast, and one bin more for
     # what rounding puts beyond an edge.
