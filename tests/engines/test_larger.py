@@ -7,7 +7,7 @@ import pytest
 
 import evenhand as eh
 from engine_rows import arrays_of, in_memory, learn_by, with_jobs
-from evenhand.engines import arrow, levels, opening, plane
+from evenhand.engines import arrow, exclusion, levels, opening, plane
 from evenhand.engines import spark as sparks
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from scored_rows import NAMES
@@ -219,6 +219,7 @@ def test_predictive_parity_within_strata_has_the_optimum_of_learn_rule():
 def test_predictive_parity_without_a_proof_is_counted_on_all_rows(monkeypatch):
     monkeypatch.setattr(plane, "MOST_PIECES", 0)
     monkeypatch.setattr(levels._Common, "around_a_good_rule", lambda self: np.inf)
+    monkeypatch.setattr(exclusion, "STEPS_ABOVE", ())
     table, options = with_jobs(600, seed=3), {"criterion": eh.PredictiveParity(), "tolerance": 0.05}
     rule = arrow.learn_rule(table, max_in_memory=0, **NAMES, **options)
     assert rule.solution_.status == "found"
