@@ -7,7 +7,7 @@ import pytest
 
 import evenhand as eh
 from engine_rows import arrays_of, in_memory, learn_by, with_jobs
-from evenhand.engines import arrow, exact, levels, plane
+from evenhand.engines import arrow, exclusion, levels, opening, plane
 from evenhand.engines import spark as sparks
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from scored_rows import NAMES
@@ -58,7 +58,7 @@ def test_objectives_on_the_line_have_the_optimum_of_learn_rule(name, case):
 
 
 def test_an_f_score_in_the_plane_has_the_optimum_of_learn_rule(monkeypatch):
-    monkeypatch.setattr(exact, "ROWS_OF_A_SAMPLE", 300)
+    monkeypatch.setattr(opening, "ROWS_OF_A_SAMPLE", 300)
     table, options = with_jobs(900, seed=7), {"criterion": "dp", "objective": "f1", "tolerance": 0.02}
     rule = learn_by("duckdb", table, max_in_memory=0, **NAMES, **options)
     assert_as_good(rule, in_memory(table, **options), table)
@@ -218,6 +218,8 @@ def test_predictive_parity_within_strata_has_the_optimum_of_learn_rule():
 
 def test_predictive_parity_without_a_proof_is_counted_on_all_rows(monkeypatch):
     monkeypatch.setattr(plane, "MOST_PIECES", 0)
+    monkeypatch.setattr(levels._Common, "around_a_good_rule", lambda self: np.inf)
+    monkeypatch.setattr(exclusion, "STEPS_ABOVE", ())
     table, options = with_jobs(600, seed=3), {"criterion": eh.PredictiveParity(), "tolerance": 0.05}
     rule = arrow.learn_rule(table, max_in_memory=0, **NAMES, **options)
     assert rule.solution_.status == "found"

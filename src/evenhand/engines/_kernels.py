@@ -325,10 +325,10 @@ def place_breakpoints(scores, form, centre, unit, bins, places):
 def count_atoms(scores, bits, codes, weights, parts, deviations, form, limit, counts, sums, drawn):
     """Count rows by the class of their deviations, the model's decision and a code; return how many are drawn.
 
-    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and, if there are any, their weights. A row that is not sound is counted
-    in the last class alone. ``parts`` has the first and last column of each attribute; a column's sum may miss 1 by
-    ``deviations``. A row is drawn if the hash of ``bits``, the scores' bits, is below a limit: ``drawn`` (2, rows) gets
-    its place and its hash.
+    ``counts`` and ``sums`` (classes + 1, 2, codes) get the rows and, if there are any, their weights. A row that is not
+    sound is counted in the last class alone. ``parts`` has the first and last column of each attribute; a column's sum
+    may miss 1 by ``deviations``. A row is drawn if the hash of ``bits``, the scores' bits, is below a limit: ``drawn``
+    (2, rows) gets its place and its hash.
     """
     slope, constant = form
     found = 0

@@ -7,6 +7,7 @@ direction of a row's contrasts is counted too.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -263,16 +264,29 @@ class LineCounts:
 
     def __init__(self, tally: Lines, counts: NDArray[Any]) -> None:
         ground, grid = tally.ground, tally.grid
-        self.ground, self.grid = ground, grid
-        self.units = ground.units[ground.kind_of_code]
-        apart = counts[grid.places * ground.n_codes :].reshape(3, -1).astype(np.float64)
-        self.constant = apart[1] @ self.units
-        self.constant[0] += ground.problem.offset
-        self.loose = self.units * apart[2][:, None]
-        self.delicate = float(apart[2].sum())
+        self.grid = grid
+        self._apart = counts[grid.places * ground.n_codes :].reshape(3, -1).astype(np.float64)
+        self._measure(ground)
+        self.delicate = float(self._apart[2].sum())
         self.total = float(counts.sum(dtype=np.float64))
         self.above = counts[: grid.places * ground.n_codes].reshape(grid.directions, ROW, ground.n_codes)
         _kernels.sum_from_each_on(self.above)
+
+    def _measure(self, ground: Ground) -> None:
+        """Set what a unit of weight adds to the utility and the values of a ground."""
+        self.ground = ground
+        self.units = ground.units[ground.kind_of_code]
+        self.constant = self._apart[1] @ self.units
+        self.constant[0] += ground.problem.offset
+        self.loose = self.units * self._apart[2][:, None]
+        self._sizes, self._loose_sizes = np.abs(self.units), np.abs(self.loose).sum(axis=0)
+
+    def under(self, ground: Ground) -> LineCounts:
+        """Return the same counts for another utility or other bounds, those of :meth:`Ground.under`."""
+        assert self.by_grid
+        found = copy.copy(self)
+        found._measure(ground)
+        return found
 
     @cached_property
     def by_grid(self) -> list[tuple[Grid, NDArray[Any], FloatArray]]:
@@ -292,16 +306,15 @@ class LineCounts:
 
     def sums_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return about what the rule at a distance from the centre adds up to, utility and values, and how unsure."""
+        on, unsure = self.weight_at(place)
+        return self.constant + on @ self.units, unsure @ self._sizes + self._loose_sizes
+
+    def weight_at(self, place: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return about the weight of each code that the rule at a distance from the centre selects, and how unsure."""
         on, unsure = np.empty((2, self.ground.n_codes))
         fuzz = self.grid.fuzz(*np.abs(place)) + _kernels.MARGIN
         _kernels.sums_at_place(self.above, self.grid.units, place, fuzz, HALF, on, unsure)
-        sizes, loose = self._sizes
-        return self.constant + on @ self.units, unsure @ sizes + loose
-
-    @cached_property
-    def _sizes(self) -> tuple[FloatArray, FloatArray]:
-        """The size of each code's unit, and of all that delicate rows add up to."""
-        return np.abs(self.units), np.abs(self.loose).sum(axis=0)
+        return on, unsure
 
     def check_all(self) -> None:
         """Raise :class:`InputError` where the rows do not weigh what those of the first pass did."""

@@ -16,7 +16,7 @@ from evenhand.engines.learning import rows_of
 from evenhand.engines.levels import learn_at_levels
 from evenhand.engines.line import learn_on_the_line
 from evenhand.engines.neighbourhood import learn_nearby
-from evenhand.engines.opening import ROWS_OF_A_SAMPLE
+from evenhand.engines.opening import sample_of
 from evenhand.engines.plane import learn_in_the_plane
 from evenhand.engines.quotient import learn_quotient
 from evenhand.engines.reading import Reader, TooManyError
@@ -111,9 +111,9 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
 
     def learn(ground: Ground) -> Rule:
         if ground.setting.system.levels:
-            return learn_at_levels(ground, _Repeatedly(reader))
+            return learn_at_levels(ground, _Repeatedly(reader), reader)
         if ground.problem.divisor is not None:
-            return learn_quotient(ground, _Repeatedly(reader), _sample(ground, reader))
+            return learn_quotient(ground, _Repeatedly(reader), sample_of(ground, reader))
         return _learn(ground, reader)
 
     try:
@@ -125,43 +125,43 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
 
 
 class _Repeatedly:
-    """Several searches over the same rules: if the plane is too large for the first, all are made without a proof."""
+    """Several searches of the same rows: one that is too large for memory finds a rule, with a bound from counts."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.too_large: bool | None = None
 
     def __call__(self, ground: Ground) -> Rule:
         """Return the best rule under linear bounds."""
-        if not self.too_large:
-            try:
-                rule = _learn(ground, self.reader)
-            except TooManyError:
-                if self.too_large is not None or ground.dimension != 2:
-                    raise
-                self.too_large = True
-            else:
-                self.too_large = False
-                return rule
-        sample = _sample(ground, self.reader)
-        return learn_nearby(ground, self.reader, _first_view(ground, sample), sample)
+        try:
+            return _learn(ground, self.reader)
+        except TooManyError as error:
+            if ground.dimension != 2:
+                raise
+            bound = error.upper_bound
+        sample = sample_of(ground, self.reader)
+        try:
+            rule = learn_nearby(ground, self.reader, _first_view(ground, sample), sample)
+        except TooManyError:
+            raise TooManyError(bound) from None
+        return _with_bound(rule, bound)
+
+
+def _with_bound(rule: Rule, bound: float) -> Rule:
+    """Return a rule that was found, with a bound on every rule's utility."""
+    if not np.isfinite(bound):
+        return rule
+    solution = rule.solution_
+    bound = max(bound, solution.utility)
+    return dataclasses.replace(rule, solution=dataclasses.replace(solution, upper_bound=bound, status="gap"))
 
 
 def _learn(ground: Ground, reader: Reader) -> Rule:
     if ground.dimension == 1:
         return learn_on_the_line(ground, reader)
-    sample = _sample(ground, reader)
+    sample = sample_of(ground, reader)
     if ground.dimension == 2:
         return learn_in_the_plane(ground, reader, sample)
     return learn_nearby(ground, reader, _first_view(ground, sample), sample)
-
-
-def _sample(ground: Ground, reader: Reader) -> RawRows:
-    share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
-    raw = reader.drawn(share, ("s0", *ground.linear.names))
-    if raw is None or len(raw) < 2:
-        raise TooManyError
-    return raw
 
 
 def _first_view(ground: Ground, sample: RawRows) -> View:

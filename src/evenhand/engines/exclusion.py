@@ -7,6 +7,7 @@ values is known, and with it the most that any rule in the box can make of it.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections import deque
 from collections.abc import Iterable
@@ -27,6 +28,9 @@ SIZES_TO_TRY = tuple(2.0**-k for k in range(2, 12))
 # How much larger than the fuzz of a grid's directions a box is that it is used for: fewer directions add less noise.
 WIDE = 4.0
 DEVIATIONS_ALLOWED = 3.0
+# How far above a known utility a bound is looked for, and how small boxes become for it.
+STEPS_ABOVE = tuple(1e-5 * 2.0**k for k in range(15))
+SMALLEST_FOR_A_BOUND, MOST_FOR_A_BOUND = 1 / 1024, 6000
 
 
 class Exclusion:
@@ -160,6 +164,18 @@ def shrunk(
         if better > threshold:
             threshold, where = better, place
     return boxes, threshold, where, tried
+
+
+def least_bound(histogram: LineCounts, multipliers: FloatArray, threshold: float) -> float:
+    """Return a utility that the counts alone prove no rule to exceed, close to that of a known rule if possible."""
+    whole = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]])
+
+    def proven(step: int) -> bool:
+        exclusion = Exclusion(histogram, multipliers, threshold + STEPS_ABOVE[step])
+        return exclusion.bounded() and not len(exclusion.survivors(whole, SMALLEST_FOR_A_BOUND, MOST_FOR_A_BOUND))
+
+    step = bisect.bisect_left(range(len(STEPS_ABOVE)), True, key=proven)
+    return threshold + STEPS_ABOVE[step] if step < len(STEPS_ABOVE) else np.inf
 
 
 def best_inside(histogram: LineCounts, boxes: FloatArray, seed: int) -> tuple[float, FloatArray]:

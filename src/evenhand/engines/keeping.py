@@ -76,12 +76,12 @@ class Kept:
         self.tally, self.counts, self.raw, self.size = tally, counts, raw, size
 
     def inside(self, strip: Strip) -> tuple[InStrip, FloatArray, RawRows]:
-        """Return the rows that are open in a strip, and what all others add up to in it."""
+        """Return the rows that are open in a strip, and the weight of each code of the others that is decided 1."""
         ground, raw = self.tally.ground, self.raw
         choice = InStrip(self.tally, HALF, strip, np.zeros(ground.n_codes))
         wanted = np.flatnonzero(choice.keep({**raw.frame, "n": raw.weight}))
         others = self.counts.weight_from(HALF) - self._above_the_centre()
-        return choice, self.counts.constant + (others + choice.sure) @ self.counts.units, raw.take(wanted).sorted()
+        return choice, others + choice.sure, raw.take(wanted).sorted()
 
     def _above_the_centre(self) -> FloatArray:
         """Return the weight of each code of the kept rows that are counted as decided 1 at the centre."""

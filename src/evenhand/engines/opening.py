@@ -9,8 +9,8 @@ import numpy as np
 
 from evenhand.engines import _kernels
 from evenhand.engines.gathering import Gatherer, RawRows
-from evenhand.engines.ground import Atoms
-from evenhand.engines.reading import Counted
+from evenhand.engines.ground import Atoms, Ground
+from evenhand.engines.reading import Counted, Reader, TooManyError
 from evenhand.engines.schema import DEVIATIONS, FINEST, Columns, Frame, Words
 
 # Rows in the sample, at most; at least half as many if there are more.
@@ -106,3 +106,12 @@ def open_frames(frames: Iterable[Frame], opening: Opening) -> tuple[Counted, Raw
         if len(frame["s0"]):
             opening.add(frame)
     return opening.counted(), opening.sample()
+
+
+def sample_of(ground: Ground, reader: Reader) -> RawRows:
+    """Return a sample of the rows: that of the first pass, or one that is drawn in another pass."""
+    share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
+    raw = reader.drawn(share, ("s0", *ground.linear.names))
+    if raw is None or len(raw) < 2:
+        raise TooManyError
+    return raw

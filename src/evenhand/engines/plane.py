@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from evenhand.engines.distances import EDGES, HALF, Grid, LineCounts, Lines, View
-from evenhand.engines.exclusion import FAR, Exclusion, best_known, shrunk
+from evenhand.engines.exclusion import FAR, Exclusion, best_known, least_bound, shrunk
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.keeping import Kept, count_and_keep
@@ -46,6 +46,7 @@ MOST_PIECES = 4
 def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
     """Return the best rule for all rows, with its proof."""
     view, aspect = first_view(ground, sample)
+    bound = np.inf
     for _ in range(MOST_CENTRES):
         tally = Lines(ground, view, reader.weighted, Grid.of(ground.n_rows, aspect))
         histogram, kept = count_and_keep(reader, tally, sample)
@@ -65,8 +66,9 @@ def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
             threshold = found
         if isinstance(found, Rule):
             return found
+        bound = min(bound, least_bound(histogram, multipliers, threshold))
         view = narrowed(histogram, view, ground.n_rows)
-    raise TooManyError
+    raise TooManyError(bound)
 
 
 def _solve(
@@ -114,7 +116,8 @@ def _best_of_boxes(
     reader, kept = rows
     strip = None if kept is None else Strip.inside(boxes[:, :4], kept.size)
     if kept is not None and strip is not None:
-        return solve_strip(*kept.inside(strip), *known)
+        choice, others, near = kept.inside(strip)
+        return solve_strip(choice, histogram.constant + others @ histogram.units, near, *known)
     radius = float((np.abs(boxes[:, :2]) + boxes[:, 2:4]).max())
     # Lines that cut the square have twice its radius as distance, in units of the larger contrast, and one bin more for
     # what rounding puts beyond an edge.

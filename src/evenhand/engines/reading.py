@@ -52,7 +52,11 @@ def count(source: Readable, columns: Columns, tally: Tally, level: int = FINEST,
 
 
 class TooManyError(Exception):
-    """More rows would have to be fetched than memory allows."""
+    """More rows would have to be fetched than memory allows; what is known nevertheless is that no rule is better."""
+
+    def __init__(self, upper_bound: float = np.inf) -> None:
+        super().__init__()
+        self.upper_bound = upper_bound
 
 
 class Reader:

@@ -141,21 +141,21 @@ def solve_strip(choice: InStrip, sure: FloatArray, raw: RawRows, multipliers: Fl
 
     ``sure`` is what all other rows add up to.
     """
-    ground, view = choice.tally.ground, _inside(choice)
+    ground, view = choice.tally.ground, inside(choice.tally.view, choice.strip)
     solver = ground.options.solver
     assert isinstance(solver, Certified)
-    part = _Part(ground, view, raw, sure)
+    part = Part(ground, view, raw, sure)
     parts, sums = [part], part.counted(place)
     if len(raw) > FEW_ROWS and ground.meets(sums):
         parts, place = _smaller_parts(part, place, sums, multipliers)
     found: Found | None = None
     for part in parts:
-        found = _solve_part(part, solver, place if found is None else found.z, found).better(found)
+        found = solve_part(part, solver, place if found is None else found.z, found).better(found)
     assert found is not None
     return found
 
 
-def _solve_part(part: _Part, solver: Certified, place: FloatArray, known: Found | None) -> Found:
+def solve_part(part: Part, solver: Certified, place: FloatArray, known: Found | None) -> Found:
     """Return the best rule of a part that is better than what is known, or the one at a place."""
     whole = problem_inside(part.ground, part.raw, part.sure)
     best = Best.none(whole)
@@ -174,14 +174,13 @@ def _solve_part(part: _Part, solver: Certified, place: FloatArray, known: Found 
     return Found(utility, best.z[0], max(bound, max(utility, to_beat) + solver.gap), whole, nodes, stopped)
 
 
-def _inside(choice: InStrip) -> View:
-    """Return the coordinates in which a strip is a square of size 1."""
-    view, strip = choice.tally.view, choice.strip
+def inside(view: View, strip: Strip) -> View:
+    """Return the coordinates in which a strip of a view is a square of size 1."""
     return View(view.at(strip.centre), view.axes @ strip.axes)
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """The square of a view, the rows that are open in it, and what all others add up to."""
 
     ground: Ground
@@ -198,8 +197,8 @@ class _Part:
 
 
 def _smaller_parts(
-    part: _Part, z: FloatArray, known: FloatArray, multipliers: FloatArray
-) -> tuple[list[_Part], FloatArray]:
+    part: Part, z: FloatArray, known: FloatArray, multipliers: FloatArray
+) -> tuple[list[Part], FloatArray]:
     """Return parts of a part with everything better than a rule z, and the best rule found on the way.
 
     The rows are counted again around z: as they are few, in finer bins. The first part holds that rule.
@@ -231,7 +230,7 @@ def _smaller_parts(
     for strip in strips:
         choice = InStrip(tally, HALF, strip, np.zeros(ground.n_codes))
         kept = np.flatnonzero(choice.cut(rows))
-        found.append(_Part(ground, _inside(choice), raw.take(kept), part.sure + choice.sure @ counts.units))
+        found.append(Part(ground, inside(near, strip), raw.take(kept), part.sure + choice.sure @ counts.units))
     return found, z
 
 

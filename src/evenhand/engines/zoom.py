@@ -6,6 +6,8 @@ other close together. Counts of lines (:mod:`distances`) of a sample tell about 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.optimize import linprog
 
@@ -25,25 +27,40 @@ FEWEST_GOOD = 20
 LARGEST_RATIO = 256.0
 NOISE = 0.5
 
+# The quality of each of some places, given counts of lines around them.
+Quality = Callable[[LineCounts, FloatArray], FloatArray]
+
 
 def first_view(ground: Ground, raw: RawRows) -> tuple[View, float]:
     """Return coordinates for the good rules of a sample, and how its directions are stretched."""
-    linear = ground.linear
-    some = slice(0, None, max(1, len(raw) // ROWS_FOR_SIZES))
-    columns = np.column_stack([raw.frame[name][some] for name in linear.names])
-    contrasts = columns @ linear.weights.T + linear.constant
-    axes = np.diag(1.0 / scale_of(contrasts))
-    view = View(np.zeros(2), axes)
-    for size in SIZES:
-        view = View(view.centre, axes * size)
-        counts = counts_of(ground, raw, view)
-        places, quality = qualities(counts, places_around(REACH))
-        view = View(view.at(places[np.argmax(quality)]), view.axes)
+    contrasts = _some_contrasts(ground, raw)
+    view, _ = likely_best(ground, raw, lambda counts, places: qualities(counts, places)[1])
     counts = counts_of(ground, raw, view)
     view = narrowed(counts, view, len(raw))
     along = np.abs(contrasts @ view.axes)
     sizes = np.maximum(np.median(along, axis=0), 1e-300)
     return view, float(np.clip(sizes[0] / sizes[1], 1.0, LARGEST_RATIO))
+
+
+def likely_best(ground: Ground, raw: RawRows, quality: Quality) -> tuple[View, FloatArray]:
+    """Return coordinates around the best place in a sample that was found, and about what its rule adds up to."""
+    axes = np.diag(1.0 / scale_of(_some_contrasts(ground, raw)))
+    view, places = View(np.zeros(2), axes), places_around(REACH)
+    for size in SIZES:
+        view = View(view.centre, axes * size)
+        counts = counts_of(ground, raw, view)
+        best = places[np.argmax(quality(counts, places))]
+        view = View(view.at(best), view.axes)
+    return view, counts.sums_at(best)[0]
+
+
+def _some_contrasts(ground: Ground, raw: RawRows) -> FloatArray:
+    """Return the contrasts of some rows."""
+    linear = ground.linear
+    some = slice(0, None, max(1, len(raw) // ROWS_FOR_SIZES))
+    columns = np.column_stack([raw.frame[name][some] for name in linear.names])
+    contrasts: FloatArray = columns @ linear.weights.T + linear.constant
+    return contrasts
 
 
 def counts_of(ground: Ground, raw: RawRows, view: View) -> LineCounts:

@@ -205,9 +205,9 @@ class Common(Levelled):
             self.best, self.utility = z, utility
         return True
 
-    def search(self) -> float:
+    def search(self, levels: tuple[float, float] = (0.0, 1.0)) -> float:
         """Process all ranges of levels that may contain a better rule; return an upper bound on any rule's utility."""
-        whole = dict.fromkeys(self.events, (0.0, 1.0))
+        whole = dict.fromkeys(self.events, levels)
         counter = itertools.count()
         queue: list[tuple[float, int, Box]] = [(-np.inf, next(counter), whole)]
         left_behind = -np.inf
