@@ -214,7 +214,7 @@ def measure_block(margins, contrasts, centre, grid, half, places, radii):
     """Set what :func:`measure_lines` does for rows that are lines, given their margins and both contrasts.
 
     The operations are those of :func:`place_of_line`. Without branches and checks, the processor does several rows at
-    once, which takes a sixth of the time. What is set for rows that are no lines means nothing.
+    once. What is set for rows that are no lines means nothing.
     """
     directions, aspect = grid
     sides, none = directions // 4, np.int32(0)
