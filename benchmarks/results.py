@@ -9,6 +9,7 @@ and figure of the comparison can be made, and checked, without running anything 
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -19,12 +20,13 @@ from benchmarks.tradeoff import Outcomes, Point
 ASKED = (0.01, 0.02, 0.05, 0.10, 0.20)
 QUICK_LOOK = "EVENHAND_SPLITS" in os.environ
 HOLD_OUT, CROSS_FITTED, OWN_MODELS = "hold-out", "cross-fitted", "with its models"
+COMMITTED = Path(__file__).parent / "results"
 Row = dict[str, object]
 
 
 def place() -> Path:
     """Return the directory of the files."""
-    return directory() if QUICK_LOOK else Path(__file__).parent / "results"
+    return directory() if QUICK_LOOK else COMMITTED
 
 
 def point_columns(points: list[Point | None]) -> Row:
@@ -53,6 +55,22 @@ def outcomes(measured: pd.DataFrame) -> dict[str, Outcomes]:
     for method, lines in measured.groupby("method", sort=False):
         kept = found.setdefault(str(method), Outcomes(ASKED))
         for _, line in lines.iterrows():
-            pairs = [(float(line[f"accuracy {t:.2f}"]), float(line[f"gap {t:.2f}"])) for t in ASKED]
-            kept.add([None if gap != gap else (accuracy, gap) for accuracy, gap in pairs])
+            kept.add(points_of(line))
     return found
+
+
+def points_of(line: pd.Series) -> list[Point | None]:
+    """Return the points that a line of a file has, one for each tolerance asked for."""
+    pairs = [(float(line[f"accuracy {t:.2f}"]), float(line[f"gap {t:.2f}"])) for t in ASKED]
+    return [None if gap != gap else (accuracy, gap) for accuracy, gap in pairs]
+
+
+@cache
+def _committed() -> pd.DataFrame:
+    keys = ["data", "model", "criterion", "split", "method"]
+    return pd.read_csv(COMMITTED / "peers.csv").set_index(keys).sort_index()
+
+
+def recorded(*about: object) -> list[Point | None]:
+    """Return the points of the committed file: of a data set, model, criterion, split and method."""
+    return points_of(_committed().loc[about])

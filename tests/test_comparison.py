@@ -52,6 +52,17 @@ def test_a_quick_look_takes_few_splits_in_every_comparison(tables, monkeypatch, 
     assert list(drawn.splits("adult", "logistic regression", 3)) == [0, 1]
 
 
+def test_recorded_outcomes_of_a_peer_are_those_of_the_file(tables):
+    results = pytest.importorskip("benchmarks.results")
+    asked = ("adult", "logistic regression", "eo", 3, "fairlearn ExponentiatedGradient")
+    points = results.point_columns(results.recorded(*asked))
+    lines = pd.read_csv(MEASURED)
+    line = lines[(lines[["data", "model", "criterion", "split", "method"]] == asked).all(axis=1)]
+    assert points == {name: line[name].item() for name in points}
+    missing = lines[lines["gap 0.01"].isna()].iloc[0]
+    assert results.recorded(*missing[["data", "model", "criterion", "split", "method"]])[0] is None
+
+
 def test_lots_are_level_with_error_parity_where_the_attribute_is_known():
     """The bar, by pandas alone: a mixture in each of 20 splits, and never below error-parity on the same rows."""
     lots = pd.read_csv(MEASURED.with_name("lots.csv"))
