@@ -108,7 +108,7 @@ def test_what_does_not_fit_in_memory_leaves_a_gap(monkeypatch, few_boxes, most):
 def without_the_proof_at_all_levels(monkeypatch):
     """Make each search too large for memory: what is left is a search nearby, and a bound from counts."""
     monkeypatch.setattr(levels._Common, "around_a_good_rule", lambda self: np.inf)
-    monkeypatch.setattr(plane, "_solve", lambda *given: None)
+    monkeypatch.setattr(plane, "_solve", lambda *given, improve: None)
     monkeypatch.setattr(plane, "MOST_CENTRES", 1)
     monkeypatch.setattr(levels, "MOST_RANGES", 2)
     monkeypatch.setattr(exclusion, "STEPS_ABOVE", (0.01, 0.16))

@@ -32,6 +32,9 @@ DEVIATIONS_ALLOWED = 3.0
 STEPS_ABOVE = tuple(1e-5 * 2.0**k for k in range(15))
 SMALLEST_FOR_A_BOUND, MOST_FOR_A_BOUND = 1 / 1024, 6000
 
+# How small boxes become, how many are tried, and in which square around the centre they need not be small.
+Round = tuple[float, int, float]
+
 
 class Exclusion:
     """Proofs that boxes of z contain nothing that meets the bounds and is better than a threshold."""
@@ -70,14 +73,18 @@ class Exclusion:
             stack += _far_halves(box)
         return True
 
-    def survivors(self, boxes: Iterable[FloatArray], smallest: float, most: int) -> FloatArray:
-        """Return parts of some boxes that hold everything of interest in them; large boxes are looked at first."""
+    def survivors(self, boxes: Iterable[FloatArray], smallest: float, most: int, enough: float = 0.0) -> FloatArray:
+        """Return parts of some boxes that hold everything of interest in them; large boxes are looked at first.
+
+        Boxes are halved until they are small, or inside the square of a size around the centre that is ``enough``.
+        """
         queue, left, most, aspect = deque(boxes), [], self.boxes + most, self.histogram.grid.aspect
         while queue:
             box = queue.popleft()
             if self.excluded(box):
                 continue
-            if max(box[2], box[3] / aspect) <= smallest or self.boxes > most:
+            small = max(box[2], box[3] / aspect) <= smallest or (np.abs(box[:2]) + box[2:4]).max() <= enough
+            if small or self.boxes > most:
                 left.append(box)
             else:
                 queue.extend(_halves(box, aspect))
@@ -145,21 +152,25 @@ def shrunk(
     histogram: LineCounts,
     boxes: FloatArray,
     prices: tuple[FloatArray, float, float],
-    rounds: Iterable[tuple[float, int]],
+    rounds: Iterable[Round],
+    *,
+    improve: bool = True,
 ) -> tuple[FloatArray, float, FloatArray, int]:
     """Return parts of boxes with everything of interest, the best utility known, where it is, and the boxes tried.
 
-    ``prices`` are the multipliers, the utility of a known rule and the gap allowed; ``rounds`` how small boxes become
-    and how many are tried. After each round, better rules are searched in what is left.
+    ``prices`` are the multipliers, the utility of a known rule and the gap allowed. To ``improve`` is to search better
+    rules in what is left after each round; that there is a rule with such a utility is only very likely.
     """
     multipliers, threshold, gap = prices
     where, tried = np.zeros(2), 0
-    for turn, (smallest, most) in enumerate(rounds):
+    for turn, (smallest, most, enough) in enumerate(rounds):
         exclusion = Exclusion(histogram, multipliers, threshold + gap)
-        boxes = exclusion.survivors(boxes, smallest, most)
+        boxes = exclusion.survivors(boxes, smallest, most, enough)
         tried += exclusion.boxes
         if not len(boxes):
             break
+        if not improve:
+            continue
         better, place = best_inside(histogram, boxes, turn)
         if better > threshold:
             threshold, where = better, place

@@ -20,7 +20,7 @@ from evenhand.inputs import FloatArray
 from evenhand.rules import scores
 
 # The largest square, in units of the sample's uncertainty, and how much smaller the next one is.
-LARGEST, SMALLER, SMALLEST = 1.25, 0.8, 2.0**-12
+LARGEST, SMALLER, SMALLEST = 1.25, 0.9, 2.0**-12
 SHARE_OF_THE_ROOM = 0.9
 
 

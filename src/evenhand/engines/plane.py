@@ -24,12 +24,12 @@ from dataclasses import replace
 import numpy as np
 
 from evenhand.engines.distances import EDGES, HALF, Grid, LineCounts, Lines, View
-from evenhand.engines.exclusion import FAR, Exclusion, best_known, least_bound, shrunk
+from evenhand.engines.exclusion import FAR, Exclusion, Round, best_known, least_bound, shrunk
 from evenhand.engines.gathering import RawRows
 from evenhand.engines.ground import Ground
 from evenhand.engines.keeping import Kept, count_and_keep
 from evenhand.engines.reading import Reader, TooManyError
-from evenhand.engines.strip import Found, InStrip, Strip, pieces, solve_strip
+from evenhand.engines.strip import OVERLAP, Found, InStrip, Strip, pieces, solve_strip
 from evenhand.engines.zoom import first_view, multipliers_of, narrowed, places_around
 from evenhand.inputs import FloatArray
 from evenhand.rules.rule import Rule
@@ -59,8 +59,8 @@ def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
             excess = [ground.problem.excess(one[1:]) for one in sums]
             view = View(view.at(places[int(np.argmin(excess))]), view.axes)
             continue
-        for _ in range(MOST_THRESHOLDS):
-            found = _solve(tally, histogram, (reader, kept), multipliers, threshold)
+        for turn in range(MOST_THRESHOLDS):
+            found = _solve(tally, histogram, (reader, kept), multipliers, threshold, improve=turn == 0)
             if not isinstance(found, float):
                 break
             threshold = found
@@ -72,33 +72,42 @@ def learn_in_the_plane(ground: Ground, reader: Reader, sample: RawRows) -> Rule:
 
 
 def _solve(
-    tally: Lines, histogram: LineCounts, rows: tuple[Reader, Kept | None], multipliers: FloatArray, threshold: float
+    tally: Lines,
+    histogram: LineCounts,
+    rows: tuple[Reader, Kept | None],
+    multipliers: FloatArray,
+    threshold: float,
+    *,
+    improve: bool,
 ) -> Rule | float | None:
-    """Return the best rule; its utility where it is below the threshold; None where the square left is too large."""
+    """Return the best rule; its utility where it is below the threshold; None where the square left is too large.
+
+    To ``improve`` is to raise the threshold to what some rule very likely has.
+    """
     ground = tally.ground
     solver = ground.options.solver
     assert isinstance(solver, Certified)
     exclusion = Exclusion(histogram, multipliers, threshold + solver.gap)
     if not exclusion.bounded():
         return None
-    whole = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]])
-    boxes, threshold, place, tried = shrunk(
-        histogram, whole, (multipliers, threshold, solver.gap), _rounds(ground.n_rows)
-    )
-    if not len(boxes) and ground.meets(ground.at_zero) and ground.at_zero[0] >= threshold:
-        bound = float(ground.at_zero[0]) + solver.gap
-        return ground.unchanged("gap" if solver.gap else "optimal", upper_bound=bound, nodes=tried + exclusion.boxes)
+    own = float(ground.at_zero[0]) if ground.meets(ground.at_zero) else -np.inf
+    boxes, likely, place, tried = _left(histogram, rows[1], (multipliers, threshold, solver.gap), improve=improve)
+    if not len(boxes):
+        if own < likely:
+            return threshold if improve else None
+        status: Status = "gap" if solver.gap else "optimal"
+        return ground.unchanged(status, upper_bound=own + solver.gap, nodes=tried + exclusion.boxes)
     found = _best_of_boxes(tally, histogram, rows, boxes, (multipliers, tally.view.at(place)))
     if found is None:
         return None
-    at_zero = ground.at_zero
     resolution = ground.problem.resolution
-    if ground.meets(at_zero) and at_zero[0] >= found.utility - resolution:
-        bound = max(found.bound, at_zero[0])
-        status: Status = "optimal" if bound <= at_zero[0] + resolution else "gap"
-        return ground.unchanged(status, upper_bound=bound, nodes=found.nodes)
-    if not found.utility >= threshold - resolution:
-        return found.utility
+    best = max(own, found.utility)
+    if not best >= likely - resolution:
+        # The rule that was likely is not there, and rules between the best one and it are outside of the boxes.
+        return best
+    if own >= found.utility - resolution:
+        bound = max(found.bound, own)
+        return ground.unchanged("optimal" if bound <= own + resolution else "gap", upper_bound=bound, nodes=found.nodes)
     solution = conclude(found.problem, 0, found.z, upper_bound=found.bound, nodes=found.nodes)
     return ground.rule(found.problem, replace(solution, stopped=found.stopped))
 
@@ -137,7 +146,25 @@ def _best_of_boxes(
     return found
 
 
-def _rounds(n_rows: int) -> list[tuple[float, int]]:
-    """Return how small boxes become, and how many are tried: not more than what they save in rows is worth."""
-    most = int(np.clip(n_rows / ROWS_A_BOX, FEWEST_BOXES, MOST_BOXES))
-    return [(size, most) for size in SIZES]
+def _left(
+    histogram: LineCounts, kept: Kept | None, prices: tuple[FloatArray, float, float], *, improve: bool
+) -> tuple[FloatArray, float, FloatArray, int]:
+    """Return the boxes that may hold a better rule, a utility that is known, where it is, and the boxes tried.
+
+    Boxes become small only as far as that saves rows: those inside the square of the rows that are kept need not be
+    small, because these rows are counted again, which takes less time. That is of use if all boxes are inside.
+    """
+    boxes, place, tried = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]]), np.zeros(2), 0
+    multipliers, threshold, gap = prices
+    most = int(np.clip(histogram.ground.n_rows / ROWS_A_BOX, FEWEST_BOXES, MOST_BOXES))
+    rounds: list[Round] = [(size, most, 0.0) for size in SIZES]
+    if kept is not None:
+        rounds.insert(1, (SIZES[1], most, kept.size / (1.0 + 4.0 * OVERLAP)))
+    for one in rounds:
+        boxes, likely, where, more = shrunk(histogram, boxes, (multipliers, threshold, gap), [one], improve=improve)
+        tried += more
+        if likely > threshold:
+            threshold, place = likely, where
+        if not len(boxes) or (kept is not None and Strip.inside(boxes[:, :4], kept.size) is not None):
+            break
+    return boxes, threshold, place, tried

@@ -26,8 +26,10 @@ from evenhand.search.sweep import Best, centred
 
 # Where so many rows are open, they are counted around the best rule known before they are searched one by one.
 FEW_ROWS, PARTS, SMALL = 300_000, 8, 1e-6
-DIRECTIONS, LARGEST_ASPECT, ROWS_FOR_SIZES = 256, 256.0, 50_000
-ROUNDS = ((1 / 16, 1000), (1 / 128, 3000))
+# How much larger than its boxes a strip is, for what rounding does to a corner.
+OVERLAP = 1e-6
+DIRECTIONS, LARGEST_ASPECT, ROWS_FOR_SIZES = 128, 256.0, 50_000
+ROUNDS = ((1 / 16, 1000, 0.0), (1 / 64, 1000, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +65,7 @@ class Strip:
         """Return the strip of some points, along orthogonal axes of size 1."""
         along = corners @ axes
         low, high = along.min(axis=0), along.max(axis=0)
-        # A little more than the boxes, for what rounding does to a corner.
-        return cls(axes @ (0.5 * (low + high)), axes * (0.5 * (high - low) * (1.0 + 1e-6)))
+        return cls(axes @ (0.5 * (low + high)), axes * (0.5 * (high - low) * (1.0 + OVERLAP)))
 
 
 def pieces(boxes: FloatArray, counts: LineCounts, most: int) -> list[Strip]:
@@ -212,7 +213,8 @@ def _smaller_parts(
     counted = tally.empty()
     _kernels.add_dense(tally.words(frame)[:, 0], np.ascontiguousarray(raw.weight), counted)
     counts = LineCounts(tally, counted)
-    counts.constant = part.sure
+    # In these coordinates, a row whose contrasts were nearly rounding may have none.
+    counts.constant = sure = part.sure + counts.always
     boxes = np.array([[*np.linalg.solve(near.axes, part.view.centre - z), 1.0, 1.0, 1.0, 1.0]])
     for one in ROUNDS:
         boxes, _, place, _ = shrunk(counts, boxes, (multipliers, float(known[0]), solver.gap), (one,))
@@ -230,7 +232,7 @@ def _smaller_parts(
     for strip in strips:
         choice = InStrip(tally, HALF, strip, np.zeros(ground.n_codes))
         kept = np.flatnonzero(choice.cut(rows))
-        found.append(Part(ground, inside(near, strip), raw.take(kept), part.sure + choice.sure @ counts.units))
+        found.append(Part(ground, inside(near, strip), raw.take(kept), sure + choice.sure @ counts.units))
     return found, z
 
 
