@@ -168,8 +168,20 @@ class Ground:
         """The gain and the effects of a unit of weight of each atom, of shape (atoms, 1 + C)."""
         table = self.problem.table[: self.atoms.n_cells]
         weight = self.atoms.weight[:, None]
-        units: FloatArray = np.divide(table, weight, out=np.zeros_like(table), where=weight > 0.0)
-        return units
+        units = np.divide(table, weight, out=np.zeros_like(table), where=weight > 0.0)
+        # Atoms that differ only in the model's own decision have the same units: one of them may weigh nothing.
+        codes = self._code_of_atom
+        lightest_first = np.argsort(self.atoms.weight, kind="stable")
+        heaviest = np.zeros(self.n_codes, dtype=np.int64)
+        heaviest[codes[lightest_first]] = lightest_first
+        found: FloatArray = units[heaviest[codes]]
+        return found
+
+    @cached_property
+    def _code_of_atom(self) -> NDArray[np.int64]:
+        """The number of each atom's combination of label and groups."""
+        fields = {name: self.schema.unpack(self.atoms.words, name) for name, _, _ in self._coded}
+        return self.codes_of({"s0": np.zeros(self.atoms.n_cells), **fields})
 
     @cached_property
     def at_zero(self) -> FloatArray:
@@ -223,8 +235,7 @@ class Ground:
 
     def shares(self, raw: RawRows) -> FloatArray:
         """Return weights of sampled rows that stand for all rows with their label, groups and the model's decision."""
-        fields = {name: self.schema.unpack(self.atoms.words, name) for name, _, _ in self._coded}
-        whole = 2 * self.codes_of({"s0": np.zeros(self.atoms.n_cells), **fields}) + self._chosen
+        whole = 2 * self._code_of_atom + self._chosen
         mine = 2 * self.codes_of(raw.frame) + (scores.margin(raw.p_y, self.options.costs) > 0.0)
         weight, sizes = raw.weight, 2 * self.n_codes
         drawn = np.bincount(mine, weight, sizes)
