@@ -128,7 +128,7 @@ def test_rows_without_a_line_are_set_apart():
     assert places[3] < grid.places
     place_distances(scores, form, np.zeros(2), HALF, places)
     assert places[:3].tolist() == [Grid(1).never + 1, Grid(1).never, Grid(1).delicate]
-    place_breakpoints(scores, form_of(weights[:1], (0.0,)), 0.0, 1.0, 8, places)
+    place_breakpoints(scores, form_of(weights[:1], (0.0,)), 0.0, 1.0, 8, (0.0, 0.0), places)
     assert places[:3].tolist() == [17, 16, 18]
     assert places[3] < 16
 
@@ -177,12 +177,26 @@ def test_place_breakpoints_bins_them_by_the_way_rows_turn(seed, unit, centre):
     scores, form = rng.random((3, 100)), form_of(rng.normal(size=(1, 2)), (0.05,))
     margin, contrast = 2.0 * scores[0] - 1.0, form.weights[0] @ scores[1:] + 0.05
     places = np.empty(100, dtype=np.int64)
-    place_breakpoints(scores, form, centre, unit, 64, places)
+    place_breakpoints(scores, form, centre, unit, 64, (0.0, 0.0), places)
     line = np.abs(contrast) > 1e-2
     assert ((places >= 64) == (contrast < 0.0))[line].all()
     distance = margin / contrast - centre
     share = distance / (unit + np.abs(distance))
     assert (np.abs((places % 64 + 0.5) / 32 - 1.0 - share)[line] <= 1 / 64 + 1e-9).all()
+
+
+@given(seed=seeds, centre=st.sampled_from([0.0, -0.3]), reach=st.sampled_from([0.0, 3.0]))
+def test_place_breakpoints_tells_how_delicate_rows_are_decided_near_the_centre(seed, centre, reach):
+    rng = np.random.default_rng(seed)
+    scores = np.vstack([rng.choice([0.0, 0.5, 1.0], 60) + rng.normal(0.0, 1e-9, 60), np.ones(60)])
+    # The contrast is what is left of two terms that are nearly equal.
+    form = form_of(np.array([[1.0]]), (-1.0 + 2.0**-28,))
+    margin, contrast = 2.0 * scores[0] - 1.0, 2.0**-28
+    places = np.empty(60, dtype=np.int64)
+    place_breakpoints(scores, form._replace(delicate=2.0**-26), centre, 1.0, 64, (reach, 1e-8), places)
+    lowest, highest = margin - centre * contrast - reach * contrast, margin - centre * contrast + reach * contrast
+    expected = np.where(lowest > 1e-8, 132, np.where(highest < -1e-8, 131, 130))
+    assert places.tolist() == (expected if reach else np.full(60, 130)).tolist()
 
 
 @covers(count_atoms)

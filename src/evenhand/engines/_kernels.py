@@ -300,20 +300,25 @@ def place_distances(scores, form, centre, half, places):
 
 
 @njit(cache=True, nogil=True)
-def place_breakpoints(scores, form, centre, unit, bins, places):
+def place_breakpoints(scores, form, centre, unit, bins, near, places):
     """Set each row's place on the line: the bin of its breakpoint, after all bins for rows that rise with z.
 
     Breakpoints are mapped to bins by their distance b from the centre: b / (unit + |b|). Rows without one have the two
-    places after these, and the next one is for rows whose contrast is rounding.
+    places after these, and the next one is for rows whose contrast is rounding. ``near`` is a distance from the centre
+    up to which it may nevertheless be known how these are decided, and what rounding can do to a level; those that are
+    decided 0 or 1 there have two more places. A distance of 0 stands for no such places.
     """
     contrasts = np.zeros(1)
     half = bins // 2
+    reach, unsure = near
     for i in range(len(places)):
         margin, size, fate = line_of(scores, i, form, contrasts)
+        level = margin - centre * contrasts[0]
         if fate != LINE:
             places[i] = 2 * bins + ((1 if margin > form.tie else 0) if fate == NONE else 2)
+            if fate == DELICATE and reach > 0.0 and abs(level) > reach * size + unsure:
+                places[i] += 1 + (level > 0.0)
             continue
-        level = margin - centre * contrasts[0]
         fraction = level / (unit * size + abs(level))
         if contrasts[0] > 0.0:
             places[i] = min(int((fraction + 1.0) * half), bins - 1)

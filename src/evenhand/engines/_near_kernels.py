@@ -13,10 +13,12 @@ MARGIN = 4e-9
 def place_fine_lines(scores, form, origin, grid, places):
     """Set each row's place: its direction and distance in bins, which are fine for rows that turn near the centre.
 
-    ``grid`` is the number of directions, half of the bins of distance, how many bits finer each is near the centre, and
-    the size of a row's level and contrasts together at which its bin depends on rounding.
+    ``grid`` is the number of directions, half of the bins of distance, how many bits finer each is near the centre, the
+    size of a row's level and contrasts together at which its bin depends on rounding, and the size of a square around
+    the centre. Rows whose line depends on rounding have the third place after all lines; those that are nevertheless
+    surely decided 0, or 1, in the square have the next two.
     """
-    directions, half, finer_direction, finer_distance, unsure = grid
+    directions, half, finer_direction, finer_distance, unsure, square = grid
     row, sides = 2 * half + 1, (directions // 4) << finer_direction
     fine, sub = half << finer_distance, finer_direction + finer_distance
     for i in range(len(places)):
@@ -26,7 +28,10 @@ def place_fine_lines(scores, form, origin, grid, places):
         if fate == LINE and first + second + abs(level) <= unsure:
             fate = DELICATE
         if fate != LINE:
-            places[i] = (directions * row + ((1 if margin > form.tie else 0) if fate == NONE else 2)) << sub
+            place = directions * row + ((1 if margin > form.tie else 0) if fate == NONE else 2)
+            if fate == DELICATE and abs(level) > square * (first + second) * (1.0 + MARGIN) + unsure:
+                place += 1 + (level > 0.0)
+            places[i] = place << sub
             continue
         if first >= second:
             share = h / first

@@ -276,9 +276,11 @@ class LineCounts:
         """Set what a unit of weight adds to the utility and the values of a ground."""
         self.ground = ground
         self.units = ground.units[ground.kind_of_code]
-        self.constant = self._apart[1] @ self.units
+        self.always = self._apart[1] @ self.units
+        self.constant = self.always.copy()
         self.constant[0] += ground.problem.offset
         self.loose = self.units * self._apart[2][:, None]
+        self.loose_weight = float(self._apart[2].sum())
         self._sizes, self._loose_sizes = np.abs(self.units), np.abs(self.loose).sum(axis=0)
 
     def under(self, ground: Ground) -> LineCounts:
@@ -286,6 +288,19 @@ class LineCounts:
         assert self.by_grid
         found = copy.copy(self)
         found._measure(ground)
+        return found
+
+    def deciding(self, sure: FloatArray) -> LineCounts:
+        """Return the same counts for a part of the plane in which some delicate rows are surely decided.
+
+        ``sure`` (2, codes) has the weight of those that are decided 0, and 1.
+        """
+        assert self.by_grid
+        found = copy.copy(self)
+        found._apart = self._apart.copy()
+        found._apart[1] += sure[1]
+        found._apart[2] = np.maximum(found._apart[2] - sure.sum(axis=0), 0.0)
+        found._measure(self.ground)
         return found
 
     @cached_property

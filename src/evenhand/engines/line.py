@@ -38,6 +38,10 @@ BINS = 1 << 16
 FALLING, RISING = range(2)
 # Contrasts this small, against their terms, have breakpoints that depend on the order of a sum.
 UNSURE_FROM, UNSURE_TO = CONTRAST_ROUNDING / 4.0, 2.0**-26
+# The places of rows: bins, rows that never turn, and delicate ones; around a rule, two more.
+PLACES, PLACES_AROUND_A_RULE = 2 * BINS + 3, 2 * BINS + 5
+# How far from a rule it is told how delicate rows are decided, and how far rounding can move a level.
+REACH, UNSURE_LEVEL = 1024.0, 2.0**-21
 MOST_RUNS = 64
 MOST_TURNS = 8
 
@@ -75,7 +79,8 @@ class Breakpoints:
     Bins are fine around a ``centre``: half of those on each side are up to ``within`` away (None: half the costs).
 
     Places are the bins of rows that fall as z grows, those of rows that rise, rows that are always decided 0, those
-    that are always decided 1, and delicate rows.
+    that are always decided 1, and delicate rows. If bins are around a rule (``within``), delicate rows that are surely
+    decided 0, or 1, up to a distance of :data:`REACH` times that have two more places.
     """
 
     ground: Coded
@@ -109,7 +114,7 @@ class Breakpoints:
 
     def empty(self) -> NDArray[Any]:
         """Return space for the weight of each word."""
-        return self.ground.empty(2 * BINS + 3, self.weighted)
+        return self.ground.empty(PLACES if self.within is None else PLACES_AROUND_A_RULE, self.weighted)
 
     def sql(self, dialect: str) -> list[str]:
         """Return the words as SQL expressions."""
@@ -125,9 +130,15 @@ class Breakpoints:
         falling = f"CAST(least(floor(({fraction} + 1) * {half}), {BINS - 1}) AS BIGINT)"
         rising = f"CAST(least(floor((1 - {fraction}) * {half}), {BINS - 1}) AS BIGINT) + {RISING * BINS}"
         never = f"{2 * BINS} + CASE WHEN {m} > {tie!r} THEN 1 ELSE 0 END"
+        reach, unsure = self._near
+        far = f"{reach!r} * abs({g}) + {unsure!r}"
+        sure = (
+            f"CASE WHEN {level} > {far} THEN {PLACES + 1} WHEN {level} < -({far}) THEN {PLACES} ELSE {PLACES - 1} END"
+        )
+        delicate = sure if reach > 0.0 else str(PLACES - 1)
         return (
             f"CASE WHEN abs({g}) <= {UNSURE_FROM!r} * {size} THEN {never}"
-            f" WHEN abs({g}) <= {UNSURE_TO!r} * {size} THEN {2 * BINS + 2}"
+            f" WHEN abs({g}) <= {UNSURE_TO!r} * {size} THEN {delicate}"
             f" WHEN {g} > 0 THEN {falling} ELSE {rising} END"
         )
 
@@ -137,6 +148,12 @@ class Breakpoints:
         words *= self.ground.n_codes
         words += self.ground.codes_of(frame)
         return words[:, None]
+
+    @property
+    def _near(self) -> tuple[float, float]:
+        """How far from the centre it is told how delicate rows are decided, and what rounding can do to a level."""
+        reach = 0.0 if self.within is None else REACH * self.within
+        return reach, UNSURE_LEVEL * float(sum(self.ground.linear.costs))
 
     @cached_property
     def _form(self) -> _kernels.Form:
@@ -150,7 +167,7 @@ class Breakpoints:
         """Return what :meth:`place` computes."""
         scores, n = self._scores.of(frame)
         places = np.empty(n, dtype=np.int64)
-        _kernels.place_breakpoints(scores, self._form, self.centre, self.unit, BINS, places)
+        _kernels.place_breakpoints(scores, self._form, self.centre, self.unit, BINS, self._near, places)
         return places
 
 
@@ -167,14 +184,14 @@ class InBins:
         if dialect == "duckdb":
             return None
         place = self.tally.place(dialect)
-        tests = [f"{place} = {2 * BINS + 2}"]
+        tests = [f"{place} = {PLACES - 1}"]
         for first, last in self.runs:
             tests += [f"{place} BETWEEN {way * BINS + first} AND {way * BINS + last}" for way in (FALLING, RISING)]
         return " OR ".join(tests)
 
     @cached_property
     def _wanted(self) -> NDArray[np.bool_]:
-        wanted = np.zeros(2 * BINS + 3, dtype=bool)
+        wanted = np.zeros(PLACES, dtype=bool)
         wanted[-1] = True
         for first, last in self.runs:
             wanted[first : last + 1] = wanted[BINS + first : BINS + last + 1] = True
@@ -190,7 +207,7 @@ class Histogram:
 
     def __init__(self, ground: Ground, counts: NDArray[Any]) -> None:
         self.ground = ground
-        weight = counts.reshape(2 * BINS + 3, ground.n_codes).astype(np.float64)
+        weight = counts.reshape(-1, ground.n_codes).astype(np.float64)
         units = ground.units[ground.kind_of_code]
         bins = weight[: 2 * BINS].reshape(2, BINS, -1)
         self.turning = bins @ units
@@ -199,14 +216,25 @@ class Histogram:
         together = bins.sum(axis=0)
         above, below = np.maximum(units, 0.0), np.minimum(units, 0.0)
         self.high, self.low = together @ above, together @ below
-        self.loose = weight[-1] @ above, weight[-1] @ below
+        delicate = weight[PLACES - 1]
+        self.loose = delicate @ above, delicate @ below
+        # Delicate rows that are decided 0, or 1, near the centre; far from it they may be decided either way.
+        self.sure = weight[PLACES:] if len(weight) > PLACES else np.zeros((2, ground.n_codes))
+        self.constant = self.constant + self.sure[1] @ units
+        self.far_loose = self.sure[0] @ above - self.sure[1] @ below, self.sure[0] @ below - self.sure[1] @ above
         self.weights = together.sum(axis=1)
-        self.delicate = float(weight[-1].sum())
+        self.delicate = float(delicate.sum())
         self.filled = (together > 0.0).any(axis=1)
 
     def weight_of(self, runs: tuple[tuple[int, int], ...]) -> float:
         """Return the weight of the rows of some runs of bins, and of the delicate ones."""
         return self.delicate + float(sum(self.weights[first : last + 1].sum() for first, last in runs))
+
+    @cached_property
+    def _far_edges(self) -> NDArray[np.bool_]:
+        """The edges of bins that are farther from the centre than :data:`REACH` times its unit."""
+        share = np.abs(np.arange(BINS + 1) / (BINS // 2) - 1.0)
+        return share >= REACH / (1.0 + REACH)
 
     @cached_property
     def edges(self) -> FloatArray:
@@ -224,7 +252,7 @@ class Histogram:
         above, below = self.edges + high, self.edges + low
         fine = ((below[:, 1:] >= problem.lower[0] - FEASIBILITY_SLACK)
                 & (above[:, 1:] <= problem.upper[0] + FEASIBILITY_SLACK)).all(axis=1)  # fmt: skip
-        return np.where(fine, below[:, 0], -np.inf)
+        return np.where(fine & ~(self._far_edges & self.sure.any()), below[:, 0], -np.inf)
 
     def best_edge(self) -> float:
         """Return the best utility of an edge that meets the bounds for any decisions of delicate rows, or of z = 0."""
@@ -243,6 +271,9 @@ class Histogram:
         sure[1:] -= rising[:-1]
         high, low = (_with_neighbours(part) for part in (self.high, self.low))
         high, low = sure + high + self.loose[0], sure + low + self.loose[1]
+        far = self._far_edges[1:] | self._far_edges[:-1]
+        high[far] += self.far_loose[0]
+        low[far] += self.far_loose[1]
         slack = FEASIBILITY_SLACK + 1e-10
         can = (high[:, 1:] >= problem.lower[0] - slack) & (low[:, 1:] <= problem.upper[0] + slack)
         return np.where(can.all(axis=1), high[:, 0], -np.inf)

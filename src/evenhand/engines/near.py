@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from evenhand.engines.cells import CountedCells
 from evenhand.engines.ground import Ground
 from evenhand.engines.learning import rows_of
-from evenhand.engines.line import BINS, Breakpoints, Histogram, infeasible
+from evenhand.engines.line import BINS, PLACES_AROUND_A_RULE, Breakpoints, Histogram, infeasible
 from evenhand.engines.near_file import load, save
 from evenhand.engines.near_lines import lines_of_site
 from evenhand.engines.near_plane import NearLines, learn_in_lines
@@ -123,6 +123,8 @@ class NearAggregate:
 
         ``rule.solution_`` has the utility and the constraints' values of the rows themselves, and its ``gap`` is a
         proven bound on how much better any rule of the rows can be: the status is "gap", or "optimal" if it is 0.
+        ``rule.learned_from["second_round"]["unsure"]`` is the weight of rows whose decision depends on rounding, nearly
+        always 0: the values leave them out, and the utility is the least that there can be.
         """
         rule = self.rule
         assert rule.criterion is not None
@@ -141,7 +143,7 @@ class NearAggregate:
             return learn_in_lines(
                 NearLines(lines_of_site(site, self.weighted, ground), self.places, codes, self.weight)
             )
-        size = (2 * BINS + 3) * ground.n_codes
+        size = PLACES_AROUND_A_RULE * ground.n_codes
         dense = np.bincount(self.places * ground.n_codes + codes, self.weight, size).astype(np.float64)
         return _best(ground, Histogram(ground, dense), tally_of(site, self.weighted))
 
@@ -174,5 +176,6 @@ def _best(ground: Ground, histogram: Histogram, tally: Breakpoints) -> Rule:
         # A row that turns exactly at an edge is in the bin above it: z is a little below.
         z = tally.at(np.array([best - INSIDE]))
         found = ground.rule(whole, conclude(whole, 0, z, upper_bound=bound))
-    learned = {**found.learned_from, "second_round": {"bins": 2 * BINS, "within": tally.unit}}
+    about = {"bins": 2 * BINS, "within": tally.unit, "unsure": histogram.delicate}
+    learned = {**found.learned_from, "second_round": about}
     return dataclasses.replace(found, classes=ground.schema.classes, learned_from=learned)

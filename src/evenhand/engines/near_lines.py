@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
-from evenhand.engines._near_kernels import place_fine_lines
+from evenhand.engines._near_kernels import MARGIN, place_fine_lines
 from evenhand.engines.distances import BINS, HALF, ROW, Grid, Lines, View
+from evenhand.engines.exclusion import FAR
 from evenhand.engines.ground import Ground
 from evenhand.engines.line import UNSURE_FROM
 from evenhand.engines.reading import Reader
@@ -51,7 +52,7 @@ class FineLines(Lines):
         distance = coarse % ROW
         line = (coarse >= 0) & (coarse < self.grid.places) & (distance < BINS)
         near = line & (distance >= HALF // 2) & (distance < HALF + HALF // 2)
-        apart = (coarse >= self.grid.places) & (coarse < self.grid.slots)
+        apart = (coarse >= self.grid.places) & (coarse < self.grid.slots + 2)
         return bool(((line | apart) & (near | (sub == 0))).all())
 
     @cached_property
@@ -67,7 +68,7 @@ class FineLines(Lines):
         """Return what :meth:`place` computes."""
         scores, n = self.scores.of(frame)
         places = np.empty(n, dtype=np.int64)
-        grid = self.grid.directions, HALF, *self.finer, self._unsure
+        grid = self.grid.directions, HALF, *self.finer, self._unsure, FAR
         place_fine_lines(scores, self.form, self.view.origin, grid, places)
         return places
 
@@ -90,11 +91,20 @@ class FineLines(Lines):
         sub = f"CASE WHEN {inside} THEN {direction} % {1 << one} * {1 << two} + {distance} % {1 << two} ELSE 0 END"
         never = " AND ".join(f"abs({a}) <= {UNSURE_FROM!r} * {all_}" for a, all_ in zip(g, sizes, strict=True))
         none, loose = (place << self.bits for place in (self.grid.never, self.grid.delicate))
+        far = f"{FAR * (1.0 + MARGIN)!r} * {size} + {self._unsure!r}"
         return (
             f"CASE WHEN {never} THEN {none} + CASE WHEN {m} > {self.form.tie!r} THEN {1 << self.bits} ELSE 0 END"
             f" WHEN {size} <= {UNSURE_TO!r} * ({' + '.join(sizes)}) OR {size} + abs({level}) <= {self._unsure!r}"
-            f" THEN {loose} ELSE {whole} + {sub} END"
+            f" THEN {loose} + CASE WHEN {level} > {far} THEN {2 << self.bits} WHEN {level} < -({far})"
+            f" THEN {1 << self.bits} ELSE 0 END ELSE {whole} + {sub} END"
         )
+
+    def sure(self, places: NDArray[np.int64], codes: NDArray[np.int64], weight: FloatArray) -> FloatArray:
+        """Return the weight of the delicate rows that are decided 0, and 1, wherever boxes are; of shape (2, codes)."""
+        beyond, n_codes = (places >> self.bits) - self.grid.slots, self.ground.n_codes
+        some = beyond >= 0
+        found = np.bincount(beyond[some] * n_codes + codes[some], weight[some], 2 * n_codes)
+        return found.reshape(2, n_codes).astype(np.float64)
 
     def lines_of(self, places: NDArray[np.int64]) -> FloatArray:
         """Return what is known about the lines of some places: see :func:`_near_kernels.open_in_boxes`."""

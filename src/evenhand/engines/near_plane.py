@@ -51,8 +51,12 @@ class NearLines:
     ) -> None:
         ground, grid = tally.ground, tally.grid
         self.tally, self.ground = tally, ground
-        dense = np.bincount((places >> tally.bits) * ground.n_codes + codes, weight, grid.slots * ground.n_codes)
-        self.counts = LineCounts(tally, dense.astype(np.float64))
+        coarse = np.minimum(places >> tally.bits, grid.delicate)
+        dense = np.bincount(coarse * ground.n_codes + codes, weight, grid.slots * ground.n_codes)
+        # Far from the centre all delicate rows may be decided either way.
+        self.everywhere = LineCounts(tally, dense.astype(np.float64))
+        self.counts = self.everywhere.deciding(tally.sure(places, codes, weight))
+        self.unsure = float(self.counts.loose_weight)
         lines = np.flatnonzero(places >> tally.bits < grid.places)
         self.lines = tally.lines_of(places[lines])
         self.codes, self.weight = codes[lines], weight[lines]
@@ -65,7 +69,7 @@ class NearLines:
         multipliers = multipliers_of(problem, np.array([counts.sums_at(place)[0] for place in around]))
         whole = np.array([[0.0, 0.0, FAR, FAR, 1.0, 1.0]])
         most = int(np.clip(self.ground.n_rows / ROWS_A_BOX, FEWEST_BOXES, MOST_BOXES))
-        rounds = [(size, most) for size in SIZES]
+        rounds = [(size, most, 0.0) for size in SIZES]
         boxes, likely, _, _ = shrunk(counts, whole, (multipliers, best_known(counts, around)[0], 0.0), rounds)
         search = _Search(self, multipliers)
         for _ in range(MOST_THRESHOLDS):
@@ -75,22 +79,22 @@ class NearLines:
             # What made a better rule likely was not there: look at all that is better than what is known.
             likely = search.known
             boxes = whole
-            for smallest, many in rounds:
+            for smallest, many, _ in rounds:
                 boxes = Exclusion(counts, multipliers, likely).survivors(boxes, smallest, many)
         search.bound = max(search.bound, self._far(multipliers, max(likely, search.known)))
         return search
 
     def _far(self, multipliers: FloatArray, known: float) -> float:
         """Return a bound on the rules far from the centre."""
+        counts = self.everywhere
         if known > -np.inf:
             for gap in FAR_GAPS:
-                if Exclusion(self.counts, multipliers, known + gap).bounded():
+                if Exclusion(counts, multipliers, known + gap).bounded():
                     return known + gap
-        elif Exclusion(self.counts, multipliers, known).bounded():
+        elif Exclusion(counts, multipliers, known).bounded():
             return known
-        loose = np.maximum(self.counts.loose[:, 0], 0.0).sum()
-        most = self.counts.constant[0] + loose + self.counts.weight_from(0) @ np.maximum(self.counts.units[:, 0], 0.0)
-        return float(most)
+        loose = np.maximum(counts.loose[:, 0], 0.0).sum()
+        return float(counts.constant[0] + loose + counts.weight_from(0) @ np.maximum(counts.units[:, 0], 0.0))
 
 
 class _Search:
@@ -183,6 +187,7 @@ class _Search:
         low, high = (sums + part(counts.loose, 0.0).sum(axis=0) for part in (np.minimum, np.maximum))
         miss = np.maximum(problem.lower[0] - low[:, 1:], high[:, 1:] - problem.upper[0]).max(axis=1, initial=0.0)
         self.excess = min(self.excess, float(miss.min()))
+        sums[:, 0] = low[:, 0]
         utility = np.where(miss <= FEASIBILITY_SLACK, sums[:, 0], -np.inf)
         best = int(np.argmax(utility))
         if utility[best] > self.known:
@@ -252,7 +257,8 @@ def learn_in_lines(near: NearLines) -> Rule:
         # One row stands for all that are decided 1.
         whole = ground.problem_of(np.ones(1), np.zeros((1, 2)), sums[None])
         rule = ground.rule(whole, conclude(whole, 0, tally.view.at(search.place), upper_bound=bound))
-    learned = {**rule.learned_from, "second_round": {"bins": len(near.weight), "within": float(tally.view.axes[0, 0])}}
+    about = {"bins": len(near.weight), "within": float(tally.view.axes[0, 0]), "unsure": near.unsure}
+    learned = {**rule.learned_from, "second_round": about}
     return dataclasses.replace(rule, classes=ground.schema.classes, learned_from=learned)
 
 
