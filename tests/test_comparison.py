@@ -57,7 +57,7 @@ def test_recorded_outcomes_of_a_peer_are_those_of_the_file(tables):
     asked = ("adult", "logistic regression", "eo", 3, "fairlearn ExponentiatedGradient")
     points = results.point_columns(results.recorded(*asked))
     lines = pd.read_csv(MEASURED)
-    line = lines[(lines[["data", "model", "criterion", "split", "method"]] == asked).all(axis=1)]
+    line = lines[(lines[["data", "model", "criterion", "split", "method"]] == list(asked)).all(axis=1)]
     assert points == {name: line[name].item() for name in points}
     missing = lines[lines["gap 0.01"].isna()].iloc[0]
     assert results.recorded(*missing[["data", "model", "criterion", "split", "method"]])[0] is None

@@ -80,6 +80,11 @@ class Rows:
         return len(self.positive if self.positive is not None else next(iter(self.attributes.values())).codes)
 
     @property
+    def n_rows(self) -> int:
+        """The number of rows of the data."""
+        return len(self) if self.copies is None else int(self.copies.sum())
+
+    @property
     def weights(self) -> FloatArray:
         """Each row's weight, 1 if none was given."""
         return np.ones(len(self)) if self.sample_weight is None else self.sample_weight

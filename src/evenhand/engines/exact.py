@@ -22,7 +22,7 @@ from evenhand.engines.quotient import learn_quotient
 from evenhand.engines.reading import Reader, TooManyError
 from evenhand.engines.schema import Columns
 from evenhand.errors import InfeasibleError, InputError
-from evenhand.rows import with_group_probabilities
+from evenhand.rows import Rows, with_group_probabilities
 from evenhand.rules.confidence import check_unweighted, learn_with_confidence
 from evenhand.rules.ladder import best_rule, warn_of_thin_cells, without_safety
 from evenhand.rules.mixed_confidence import learn_mixture_with_confidence
@@ -69,9 +69,7 @@ class Promise:
 
 def learn_in_memory(raw: RawRows, options: Options, tolerance: float, promise: Promise) -> Rule | Mixture:
     """Return the result of :func:`evenhand.learn_rule` for rows that were read into memory."""
-    rows = rows_of(raw, options)
-    rows = dataclasses.replace(rows, copies=None, sample_weight=rows.sample_weight if raw.weighted else None)
-    rows = with_group_probabilities(rows, raw.p_group, options.criterion)
+    rows = _all_rows(raw, options)
     if promise.randomize and promise.confidence is not None:
         return learn_mixture_with_confidence(rows, options, tolerance=tolerance, confidence=promise.confidence)
     if promise.randomize:
@@ -79,6 +77,14 @@ def learn_in_memory(raw: RawRows, options: Options, tolerance: float, promise: P
     if promise.confidence is not None:
         return learn_with_confidence(rows, options, tolerance=tolerance, confidence=promise.confidence)
     return best_rule(rows, options, tolerance)
+
+
+def _all_rows(raw: RawRows, options: Options) -> Rows:
+    """Return rows that were read into memory as those of :func:`evenhand.learn_rule`."""
+    rows = rows_of(raw, options)
+    if (raw.rows == 1).all():
+        rows = dataclasses.replace(rows, copies=None, sample_weight=rows.sample_weight if raw.weighted else None)
+    return with_group_probabilities(rows, raw.p_group, options.criterion)
 
 
 def can_be_exact(options: Options) -> bool:
@@ -107,7 +113,10 @@ def check_larger(options: Options, again: bool) -> None:
 
 
 def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tolerance: float) -> Rule | None:
-    """Return the best rule for all rows, or None if too many of them would have to be fetched."""
+    """Return the best rule for all rows, or None if too many of them would have to be fetched.
+
+    Where few rows are different, the first pass has brought back all of them, and they are learnt from in memory.
+    """
 
     def learn(ground: Ground) -> Rule:
         if ground.setting.system.levels:
@@ -117,7 +126,11 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
         return _learn(ground, reader)
 
     try:
-        rule = _with_safety(learn, atoms, options, tolerance)
+        if reader.complete and reader.sample is not None:
+            reader.brought = len(reader.sample)
+            rule = best_rule(_all_rows(reader.sample, options), options, tolerance)
+        else:
+            rule = _with_safety(learn, atoms, options, tolerance)
     except TooManyError:
         return None
     learned = {**rule.learned_from, "reading": reader.described(), "columns": reader.columns.remember()}

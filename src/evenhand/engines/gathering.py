@@ -108,7 +108,7 @@ class RawRows:
     def sorted(self) -> RawRows:
         """Return the rows in an order that does not depend on the one in which they came."""
         names = [name for name in self.frame if name != "w"]
-        return self.take(_order(np.column_stack([self.frame[name] for name in names])))
+        return self.take(ordered(np.column_stack([self.frame[name] for name in names])))
 
     @property
     def weight(self) -> FloatArray:
@@ -158,7 +158,7 @@ def check_weight(found: float, counted: float) -> None:
         )
 
 
-def _order(keys: FloatArray) -> NDArray[np.intp]:
+def ordered(keys: FloatArray) -> NDArray[np.intp]:
     """Return the order of rows by all of their columns; the first one distinguishes nearly all of them."""
     order = np.argsort(keys[:, 0], kind="stable")
     first = keys[order, 0]

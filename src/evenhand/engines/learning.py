@@ -41,7 +41,7 @@ from evenhand.rules.setting import Options, Setting
 from evenhand.rules.strata import check_unstratified
 from evenhand.search import NoRule
 from evenhand.search.closest import loosening
-from evenhand.search.problem import FEASIBILITY_SLACK
+from evenhand.search.problem import FEASIBILITY_SLACK, conclude
 
 ROUNDING = 1e-12
 PARTS = (0.0, 1 / 64, 1 / 32, 1 / 16)
@@ -105,7 +105,15 @@ def learn_with_recount(
     """Return the best rule that meets the bounds when it is counted on the rows themselves."""
 
     def learn(task: _Task) -> Rule:
-        return _from_rows(task, columns, recount)
+        try:
+            return _from_rows(task, columns, recount)
+        except InfeasibleError:
+            # The rules of the midpoints are not all there are: the model itself may meet the bounds on the rows.
+            rule = task.unchanged()
+            utility, values = _counted(task, columns, recount, [rule])[0]
+            if task.problem.excess(values) > FEASIBILITY_SLACK:
+                raise
+            return task.described(rule, task.error_bound(rule), (utility, values), columns)
 
     return _with_safety(learn, _Task(aggregate, options, tolerance))
 
@@ -123,7 +131,7 @@ def _with_safety(learn: Callable[[_Task], Rule], task: _Task) -> Rule:
 
 
 def _from_rows(task: _Task, columns: Columns, recount: Callable[[Decisions], Recount]) -> Rule:
-    aggregate, options = task.aggregate, task.options
+    aggregate = task.aggregate
     alone = task.alone()
     searched, closest, nearest = False, np.inf, alone
     for turn in range(MOST_ROUNDS):
@@ -137,9 +145,8 @@ def _from_rows(task: _Task, columns: Columns, recount: Callable[[Decisions], Rec
         else:
             assert nearest is not None
             rules = task.around(nearest, turn)
-        shift = shift_of(aggregate, rules[0])
-        counted = recount(Decisions(aggregate, columns.weight is not None, tuple(rules), options.evidence, shift))
-        found = [(*numbers, rule) for rule, numbers in zip(rules, task.evaluate(counted), strict=True)]
+        counted = _counted(task, columns, recount, rules)
+        found = [(*numbers, rule) for rule, numbers in zip(rules, counted, strict=True)]
         excess = [task.problem.excess(values) for _, values, _ in found]
         kept = [entry for entry, miss in zip(found, excess, strict=True) if miss <= FEASIBILITY_SLACK]
         if kept:
@@ -152,6 +159,15 @@ def _from_rows(task: _Task, columns: Columns, recount: Callable[[Decisions], Rec
         f" closest exceeds it by {closest:.3g}. Allow more cells with max_cells, or a larger tolerance.",
         details={"smallest_excess": float(closest)},
     )
+
+
+def _counted(
+    task: _Task, columns: Columns, recount: Callable[[Decisions], Recount], rules: Sequence[Rule]
+) -> list[tuple[float, FloatArray]]:
+    """Return the utility and the constraints' values of some rules, counted on the rows in one pass."""
+    aggregate, evidence = task.aggregate, task.options.evidence
+    shift = shift_of(aggregate, rules[0])
+    return task.evaluate(recount(Decisions(aggregate, columns.weight is not None, tuple(rules), evidence, shift)))
 
 
 def error_bound(aggregate: CountedCells, rule: Rule, *, evidence: EvidenceName = "labels") -> ErrorBound:
@@ -192,6 +208,11 @@ class _Task:
     def alone(self) -> Rule | None:
         """Return the unchanged model, if there is safety and it meets the bounds."""
         return left_alone(self.setting, self.tolerance) if self.options.safety > 0.0 else None
+
+    def unchanged(self) -> Rule:
+        """Return the model itself as a rule, whether or not it meets the bounds."""
+        solution = conclude(self.problem, 0, np.zeros(self.problem.dimension), status="found")
+        return self.setting.rule(self.problem, solution, self.tolerance, 0)
 
     def first(self) -> tuple[Rule, ErrorBound]:
         """Return the best rule for the bounds as they are, and how far its numbers can be off."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
-from evenhand.engines.gathering import Gatherer, RawRows
+from evenhand.engines.gathering import Everything, Gatherer, RawRows, ordered
 from evenhand.engines.ground import Atoms, Ground
 from evenhand.engines.reading import Counted, Reader, TooManyError
 from evenhand.engines.schema import DEVIATIONS, FINEST, Columns, Frame, Words
 
 # Rows in the sample, at most; at least half as many if there are more.
 ROWS_OF_A_SAMPLE = 1 << 19
+FEWEST_DRAWN = 1000
 ALL_HASHES = 1 << 30
 MOST_CODES = 1 << 18
 
@@ -35,8 +38,8 @@ class Opening:
         self._room = np.empty((len(self._names), 0))
         self._drawn = np.empty((2, 0), dtype=np.int64)
         self._limit = ALL_HASHES
-        self._sample: list[tuple[Words, Frame]] = []
-        self._size = 0
+        self._sample: list[_Part] = []
+        self._size, self._overflown = 0, False
 
     @property
     def possible(self) -> bool:
@@ -63,13 +66,32 @@ class Opening:
         )  # fmt: skip
         if found:
             place = self._drawn[0, :found]
-            hashes = self._drawn[1, :found].copy()
-            self._sample.append((hashes, {name: np.asarray(column)[place] for name, column in frame.items()}))
+            drawn = {name: np.asarray(column)[place] for name, column in frame.items()}
+            self._sample.append((self._drawn[1, :found].copy(), np.ones(found, dtype=np.int64), drawn))
             self._size += found
         while self._size > self.most and self._limit > 1:
-            self._limit //= 2
-            self._sample = [_below(self._limit, *part) for part in self._sample]
-            self._size = sum(len(hashes) for hashes, _ in self._sample)
+            self._overflown = True
+            if not self._merged():
+                self._limit //= 2
+                self._sample = [_taken(part, np.flatnonzero(part[0] < self._limit)) for part in self._sample]
+            self._size = sum(len(hashes) for hashes, _, _ in self._sample)
+
+    def _merged(self) -> bool:
+        """Merge equal rows if few enough are different, and return whether they are."""
+        hashes = np.concatenate([hashes for hashes, _, _ in self._sample])
+        # Most tables have no equal rows, and this tells it quickly.
+        if 1 + np.count_nonzero(np.diff(np.sort(hashes.astype(np.int32)))) > self.most:
+            return False
+        merged = _merged([part for part in self._sample if len(part[0])])
+        if len(merged[0]) > self.most:
+            return False
+        self._sample = [merged]
+        return True
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sample is the whole table, because few of its rows are different."""
+        return self._overflown and self._limit == ALL_HASHES
 
     def counted(self) -> Counted:
         """Return the atoms as a counter of words does."""
@@ -89,15 +111,36 @@ class Opening:
     def sample(self) -> RawRows | None:
         """Return the rows drawn, in the same order every time; None if too many of them are alike."""
         gatherer = Gatherer(self.columns, self.most)
-        for _, frame in self._sample:
-            gatherer.add(frame)
+        parts = [part for part in self._sample if len(part[0])]
+        # Equal rows are one whether or not they had to be merged on the way, which depends on their order.
+        for _, rows, frame in [_merged(parts)] if self._overflown and parts else parts:
+            gatherer.add(frame, rows)
         found = gatherer.result()
         return None if found is None else found.sorted()
 
 
-def _below(limit: int, hashes: Words, frame: Frame) -> tuple[Words, Frame]:
-    kept = np.flatnonzero(hashes < limit)
-    return hashes[kept], {name: column[kept] for name, column in frame.items()}
+# The hash of the scores of some rows, how many rows of the data each stands for, and the rows.
+_Part = tuple[Words, NDArray[np.int64], Frame]
+
+
+def _taken(part: _Part, index: NDArray[Any]) -> _Part:
+    hashes, rows, frame = part
+    return hashes[index], rows[index], {name: column[index] for name, column in frame.items()}
+
+
+def _merged(parts: list[_Part]) -> _Part:
+    """Return some rows with equal ones as one."""
+    hashes, rows = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    frame = {name: np.concatenate([part[2][name] for part in parts]) for name in parts[0][2]}
+    keys = np.column_stack([hashes, *(column for name, column in frame.items() if name != "w")])
+    order = ordered(keys)
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+    first = np.flatnonzero(new)
+    found = {name: column[order[first]] for name, column in frame.items()}
+    if "w" in frame:
+        found["w"] = np.add.reduceat(frame["w"][order], first)
+    return hashes[order[first]], np.add.reduceat(rows[order], first), found
 
 
 def open_frames(frames: Iterable[Frame], opening: Opening) -> tuple[Counted, RawRows | None]:
@@ -112,6 +155,9 @@ def sample_of(ground: Ground, reader: Reader) -> RawRows:
     """Return a sample of the rows: that of the first pass, or one that is drawn in another pass."""
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
     raw = reader.drawn(share, ("s0", *ground.linear.names))
+    if raw is None or len(raw) < FEWEST_DRAWN:
+        # Rows with the same scores are drawn together, so these are few scores: perhaps all rows can be had.
+        raw = reader.sorted_rows(Everything())
     if raw is None or len(raw) < 2:
         raise TooManyError
     return raw

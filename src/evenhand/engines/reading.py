@@ -62,13 +62,15 @@ class TooManyError(Exception):
 class Reader:
     """A table, the used columns, and a limit for its rows in memory. It counts passes and rows.
 
-    ``sample`` are rows that the first pass has drawn, if it could.
+    ``sample`` are rows that the first pass has drawn, if it could; ``complete`` tells if these are all, with equal ones
+    as one.
     """
 
     def __init__(self, source: Readable, columns: Columns, most: int) -> None:
         self.source, self.columns, self.most = source, columns, most
         self.passes = self.brought = 0
         self.sample: RawRows | None = None
+        self.complete = False
 
     @property
     def weighted(self) -> bool:

@@ -371,6 +371,7 @@ def _opened(reader: Reader, source: Source, atoms: Atoms) -> Aggregate:
     if frames is None:
         return _counted(source, columns, atoms, FINEST, MOST_COUNTED)
     counted, reader.sample = open_frames(frames, opening)
+    reader.complete = opening.complete
     return _checked(source, columns, atoms, counted)
 
 

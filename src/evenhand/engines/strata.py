@@ -61,7 +61,7 @@ def learn_in_strata(atoms: CountedCells, options: Options, tolerance: float, lea
         assert stratum is not None
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            rule = learn(*stratum, _rows_in(part.rows))
+            rule = learn(*stratum, part.rows.n_rows)
         for warning in said:
             warnings.warn(f"Within {stratum_text(part)}: {warning.message}", EvenhandWarning, stacklevel=6)
         # The same events, in the same order, as seen from outside the stratum.
@@ -69,7 +69,7 @@ def learn_in_strata(atoms: CountedCells, options: Options, tolerance: float, lea
 
     rules = in_each_stratum(setting, learn_one)
     joined = join(setting, rules, tolerance, counted=_sums(setting, rules))
-    n = _rows_in(setting.rows)
+    n = setting.rows.n_rows
     shares = zip(setting.system.names, setting.counted_priors, strict=True)
     notes: dict[str, Any] = {
         "rows": n,
@@ -92,11 +92,6 @@ def _varied(rows: Rows, chosen: NDArray[np.bool_]) -> Rows:
     weight[len(rows) :], copies[len(rows) :] = 0.0, 0
     p_y = np.concatenate([chosen.astype(np.float64), np.tile([0.0, 1.0], len(firsts))])
     return dataclasses.replace(found, p_y=p_y, sample_weight=weight, copies=copies)
-
-
-def _rows_in(rows: Rows) -> int:
-    assert rows.copies is not None
-    return int(rows.copies.sum())
 
 
 def _sums(setting: Setting, rules: list[Rule]) -> tuple[float, FloatArray]:

@@ -195,7 +195,7 @@ def _by_stratum(setting: Setting, solutions: Sequence[Solution]) -> dict[str, An
     """Return, as plain data, the search's result for each stratum."""
     return {
         stratum_text(part): {
-            "rows": len(part.rows) if part.rows.copies is None else int(part.rows.copies.sum()),
+            "rows": part.rows.n_rows,
             "status": solution.status,
             "utility": solution.utility,
             "gap": solution.gap if np.isfinite(solution.gap) else None,

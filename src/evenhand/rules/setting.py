@@ -182,7 +182,7 @@ class Setting:
     @cached_property
     def learned_from(self) -> dict[str, Any]:
         """What a rule records about the rows it was learnt from, as plain data."""
-        n = len(self.rows)
+        n = self.rows.n_rows
         shares = zip(self.system.names, self.counted_priors, strict=True)
         return {
             "rows": n,
