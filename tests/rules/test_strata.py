@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from dataclasses import replace
 
@@ -231,6 +232,39 @@ def test_names_and_order_of_strata_rows_and_groups_change_nothing():
         **rows, criterion=INSIDE, tolerance=0.1, strata=job, sample_weight=1.0 + np.arange(len(job)) % 2
     )
     assert weighed.solution_.utility == pytest.approx(twice.solution_.utility, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "randomize"),
+    [
+        (INSIDE, False),
+        (INSIDE, True),
+        (eh.PredictiveParity(within="job"), False),
+        (eh.AccuracyParity(within="job"), True),
+    ],
+)
+def test_strata_that_are_equal_as_text_are_told_apart(criterion, randomize):
+    rows, job = draw(3, strata=("1", "one"))
+    mixed = np.array([1 if value == "one" else "1" for value in job], dtype=object)
+    found = [
+        eh.learn_rule(**rows, criterion=criterion, tolerance=0.1, strata=strata, randomize=randomize)
+        for strata in (mixed, job)
+    ]
+    entries, plain = (
+        rule.rules[0].learned_from["strata"] if randomize else rule.learned_from["strata"] for rule in found
+    )
+    assert entries == {"job=1": plain["job=one"], "job='1'": plain["job=1"]}
+    assert found[0].solution_.utility == pytest.approx(found[1].solution_.utility)
+
+
+def test_strata_without_a_rule_that_are_equal_as_text_are_told_apart():
+    rows, job = draw(13, 130)
+    kept = np.flatnonzero((rows["sensitive_features"] == 0) | (np.arange(130) % 7 > 1))
+    alike = np.array([1 if value == "w" else "1" if value == "x" else value for value in job[kept]], dtype=object)
+    with pytest.raises(eh.InfeasibleError) as said:
+        eh.learn_rule(**some(rows, kept), criterion=INSIDE, tolerance=0.0, strata=alike)
+    assert {"job=1", "job='1'"} & set(re.findall(r"job=[^ ,:.]+", str(said.value)))
+    assert "job='" in str(said.value)
 
 
 def test_the_frontier_adds_the_strata_up():

@@ -24,7 +24,7 @@ from evenhand.files import local_path, write_text
 from evenhand.inputs import Missing, SensitiveFeatures, read_members
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
-from evenhand.rules.events import AttributeKey, Stratified, display_names
+from evenhand.rules.events import AttributeKey, Stratified, display_names, strata_texts
 from evenhand.statistics.intervals import check_confidence
 from evenhand.statistics.sequences import restart_share
 
@@ -293,8 +293,11 @@ class Watch(Displayed):
             return ()
         system = self._system()
         judged = {place for part in system.parts for place in self._judged(system, part).tolist()}
-        strata = [system.bounds[k].terms[0][0].stratum for k in range(len(system.bounds)) if k not in judged]
-        return tuple(dict.fromkeys(f"{s[0]}={s[1]}" for s in strata if s is not None))
+        strata = [bound.terms[0][0].stratum for bound in system.bounds]
+        known = dict.fromkeys(stratum for stratum in strata if stratum is not None)
+        texts = dict(zip(known, strata_texts({column: value} for column, value in known), strict=True))
+        out = [stratum for k, stratum in enumerate(strata) if k not in judged and stratum is not None]
+        return tuple(texts[stratum] for stratum in dict.fromkeys(out))
 
     def _judged(self, system: System, part: slice) -> NDArray[np.intp]:
         """Return the bounds of a part, without those of strata in which a compared cell has few rows."""
