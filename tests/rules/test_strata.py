@@ -257,6 +257,13 @@ def test_strata_that_are_equal_as_text_are_told_apart(criterion, randomize):
     assert found[0].solution_.utility == pytest.approx(found[1].solution_.utility)
 
 
+def test_a_new_stratum_that_is_equal_as_text_is_told_apart():
+    rows, job = draw(3, strata=(1, 2))
+    rule = eh.learn_rule(**rows, criterion=INSIDE, tolerance=0.1, strata=job)
+    with pytest.raises(eh.InputError, match=r"stratum '1' of 'job' did not occur .* which has \[1, 2\]"):
+        rule.decide(rows["p_y"], rows["p_group"], strata=job.astype(str))
+
+
 def test_strata_without_a_rule_that_are_equal_as_text_are_told_apart():
     rows, job = draw(13, 130)
     kept = np.flatnonzero((rows["sensitive_features"] == 0) | (np.arange(130) % 7 > 1))

@@ -16,7 +16,7 @@ from evenhand.auditing import watch_file
 from evenhand.auditing.audit import criterion_name
 from evenhand.auditing.watch_counts import BLOCKS, Counts, read_batch, read_ids, read_late_labels
 from evenhand.auditing.watch_findings import Moment, State, WatchedGap, WatchedVerdict
-from evenhand.auditing.watch_system import Declared, Sequences, System, plan
+from evenhand.auditing.watch_system import Declared, Planned, Sequences, System, plan
 from evenhand.auditing.watch_text import describe_watch, lines
 from evenhand.display import Description, Displayed
 from evenhand.errors import InputError
@@ -370,7 +370,9 @@ class Watch(Displayed):
         plain = [key for key in keys if isinstance(key, str)]
         if isinstance(self.groups, dict) and (stray := [name for name in self.groups if name not in plain]):
             raise InputError(f"The watch has groups of {stray[0]!r}, but the rows have {plain!r}.")
-        self._counts.everyone = any(planned.attribute is None for planned in plan(self.criterion, keys))
+        planned = plan(self.criterion, keys)
+        self._check_named(planned)
+        self._counts.everyone = any(None in part.labels for part in planned)
         self._attributes = keys
         self._counts.register([(key, group) for key in plain for group in self._given(key) or ()])
         inside = [key for key in keys if isinstance(key, Stratified)]
@@ -381,6 +383,13 @@ class Watch(Displayed):
                 for pair in itertools.product(self.strata.get(key.within, ()), self._given(key.attribute) or ())
             ]
         )
+
+    def _check_named(self, planned: Sequence[Planned]) -> None:
+        """Raise if the criterion names a group that is not among the given ones: it will never occur."""
+        for key, group in ((key, group) for part in planned for key, names in part.named.items() for group in names):
+            given = self._given(key)
+            if given is not None and group not in given:
+                raise InputError(f"The criterion names the group {group!r} of {key!r}; the watch has {list(given)!r}.")
 
     def _given(self, key: AttributeKey) -> tuple[Hashable, ...] | None:
         """Return the given groups of an attribute; those of a crossed one are added as they occur."""
