@@ -141,6 +141,11 @@ class Rows:
                 every = every._within(key, rows._every_pair(key))
             for key in new:
                 rows = rows._within(key, every._kept(key, criterion, judging))
+            if not any(rows.groups[key] for key in new) and not criterion.reported(rows.groups):
+                raise InputError(
+                    f"The column of strata {new[0].within!r} has no known value in any row, so nothing can be compared:"
+                    " pass it, or leave out within=."
+                )
         for key in keys:
             rows = rows._within(key, rows.groups[key])
         return rows

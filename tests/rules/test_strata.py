@@ -527,6 +527,28 @@ def test_wrong_strata_are_refused(strata, text):
         eh.learn_rule(**rows, criterion=INSIDE, strata=strata)
 
 
+def test_strata_that_are_all_unknown_are_refused_unless_another_part_compares():
+    rows, _ = draw(3)
+    unknown, decided = {"strata": [None] * 240}, (rows["p_y"] > 0.5).astype(int)
+    fixed = {"tolerance": 0.2, **unknown}
+    for name in (*CRITERIA, "predictive parity"):
+        one = {"within": "job", "thin": 5}
+        criterion = eh.PredictiveParity(**one) if name == "predictive parity" else CRITERIA[name](**one)
+        attempts = [
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, **fixed),
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, objective="f1", **fixed),
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, randomize=True, **fixed),
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, confidence=0.9, random_state=0, **fixed),
+            lambda c=criterion: eh.frontier(**rows, criterion=c, **unknown),
+            lambda c=criterion: eh.audit(rows["y"], decided, rows["sensitive_features"], criterion=c, **fixed),
+        ]
+        for attempt in attempts:
+            with pytest.raises(eh.InputError, match="'job' has no known value in any row"):
+                attempt()
+        both = criterion & eh.DemographicParity()
+        assert eh.learn_rule(**rows, criterion=both, safety=0.0, search="smoothed", **fixed).solution_.utility > 0.5
+
+
 @pytest.mark.parametrize("options", [{"within": ""}, {"within": 3}, {"thin": 30}, {"within": "job", "thin": 1}])
 def test_wrong_criteria_are_refused(options):
     with pytest.raises(eh.InputError):
