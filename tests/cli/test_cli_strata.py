@@ -105,3 +105,28 @@ def test_a_watch_reads_the_strata_that_the_rule_names(table, capsys):
     assert main([*watch, "other.json", "--criterion", "dp within job thin 30", "--tolerance", "0.9"]) == 0
     assert "demographic_parity on sex within job" in capsys.readouterr().out
     assert eh.Watch.load("other.json").strata == {}
+
+
+def test_alternatives_are_searched_within_strata(table, capsys):
+    asked = ["alternatives", "scores.csv", "--label", "y", "--score", "p", "--sensitive", "sex"]
+    asked += ["--group-score", "F=p_f", "--criterion", "dp within job", "--margin", "0.05"]
+    found = eh.alternatives(
+        table["y"],
+        {"sex": table["sex"]},
+        table["p"],
+        table[["p_f", "p_m"]].to_numpy(),
+        criterion=eh.DemographicParity(within="job"),
+        strata=table[["job"]],
+        margin=0.05,
+    )
+    assert main([*asked, "-o", "other.json"]) == 1
+    assert str(found) in capsys.readouterr().out
+    written = eh.Rule.from_json(Path("other.json").read_text())
+    np.testing.assert_allclose(written.z, found.rule.z, rtol=1e-9)
+    # Rows of another table are in the strata of the first.
+    table[500:].to_csv("second.csv", index=False)
+    assert main([*asked, "--rule", "other.json", "--test", "second.csv"]) in (0, 1, 3)
+    assert "held-out rows" in capsys.readouterr().out
+    table.assign(job=np.where(table["job"].index % 3, table["job"], 7)).to_csv("new.csv", index=False)
+    assert main([*asked, "--test", "new.csv"]) == 2
+    assert "The stratum 7 of 'job' did not occur" in capsys.readouterr().err
