@@ -326,7 +326,7 @@ def _read_labels(
     if y is None:
         if counted:
             raise InputError("y is None, but labels are counted: pass them, or set evidence='model'.")
-        check_label(pos_label)
+        pos_label = check_label(pos_label)
         return None, (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
     return read_labels(y, pos_label, n)
 

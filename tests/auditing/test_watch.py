@@ -348,6 +348,16 @@ def test_what_a_watch_cannot_follow_is_refused(criterion):
         eh.Watch(criterion, 0.05)
 
 
+def test_identifiers_and_labels_may_be_numpy_scalars():
+    watch = eh.Watch("eo", 0.05)
+    for ids in ([np.int64(1), np.int64(2)], np.array([np.int64(3), 4], dtype=object)):
+        watch.update([True, False], ["a", "b"], ids=ids)
+    assert watch.waiting == 4
+    watch.add_labels([np.int64(1), np.int32(4)], [np.int64(1), np.int64(0)])
+    assert watch.waiting == 2
+    assert same(eh.Watch.from_json(watch.to_json()), watch)
+
+
 FIRST, SECOND = eh.Event("group", "a"), eh.Event("group", "b")
 SUMS = {
     "one group": (((FIRST, 1.0),), [1 / 2]),
