@@ -87,7 +87,8 @@ def check_label(value: Any, name: str = "pos_label") -> Hashable:
         known = False
     if not known:
         raise InputError(f"{name} must be one label, such as 1 or 'yes'; got {shown(value)}.")
-    return plain_label(value)
+    label: Hashable = plain_label(value)
+    return label
 
 
 def plain_label(value: Any) -> Any:
