@@ -87,7 +87,13 @@ def check_label(value: Any, name: str = "pos_label") -> Hashable:
         known = False
     if not known:
         raise InputError(f"{name} must be one label, such as 1 or 'yes'; got {shown(value)}.")
-    return value  # type: ignore[no-any-return]
+    label: Hashable = plain_label(value)
+    return label
+
+
+def plain_label(value: Any) -> Any:
+    """Return a single NumPy number, truth value or text as Python's, and anything else unchanged."""
+    return value.item() if isinstance(value, np.bool_ | np.number | np.str_) else value
 
 
 def check_path(path: Any, name: str = "path") -> Path:

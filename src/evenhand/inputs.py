@@ -12,7 +12,7 @@ from narwhals.exceptions import NarwhalsError
 from narwhals.typing import IntoDataFrame, IntoSeries
 from numpy.typing import ArrayLike, NDArray
 
-from evenhand.arguments import check_choice, check_label, is_missing, shown
+from evenhand.arguments import check_choice, check_label, is_missing, plain_label, shown
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def read_members(values: Any, what: str) -> tuple[Hashable, ...]:
     if isinstance(values, str | bytes | Mapping) or not (hasattr(values, "__array__") or isinstance(values, Iterable)):
         raise InputError(f"{what} must be a list of groups, such as ['F', 'M']; got {shown(values)}.")
     members = tuple(values) if isinstance(values, tuple | list) else tuple(as_list(values, what))
-    for member in members:
-        check_label(member, f"Each group of {what}")
+    members = tuple(check_label(member, f"Each group of {what}") for member in members)
     if len(set(members)) != len(members):
         raise InputError(f"{what} repeats a value: {shown(list(members))}.")
     return members
@@ -120,8 +119,7 @@ def sort_groups(values: Iterable[Hashable]) -> tuple[Hashable, ...]:
 def as_list(values: Any, what: str) -> list[Any]:
     """Return the Python values of any one-dimensional column: list, array, or Series of any library."""
     array = as_column(values, what)
-    items: list[Any] = array.tolist()
-    return items
+    return [plain_label(item) for item in array.tolist()]
 
 
 def as_column(values: Any, what: str) -> NDArray[Any]:
@@ -155,9 +153,13 @@ def lazy_error(what: str) -> InputError:
 
 def _array_of_items(items: list[Any]) -> NDArray[Any]:
     kinds = {type(item) for item in items}
-    if len(kinds) == 1 and next(iter(kinds)) in (bool, int, float, str):
+    kind = next(iter(kinds)) if len(kinds) == 1 else object
+    if kind in (bool, int, float, str) or issubclass(kind, np.bool_ | np.number | np.str_):
         try:
-            return np.asarray(items)
+            array = np.asarray(items)
+            # NumPy rounds whole numbers of 64 bits with and without a sign to floats.
+            if kind is not int or array.dtype.kind != "f":
+                return array
         except OverflowError:
             pass
     return np.fromiter(items, dtype=object, count=len(items))
@@ -187,7 +189,7 @@ def factorize(values: Any, what: str) -> tuple[tuple[Hashable, ...], NDArray[np.
     for item in distinct:
         if not isinstance(item, str | int | float | None) and not is_missing(item):
             check_label(item, f"Each value of {what}")
-    known = sort_groups(item for item in distinct if not is_missing(item))
+    known = sort_groups(plain_label(item) for item in distinct if not is_missing(item))
     position: dict[Any, int] = {value: index for index, value in enumerate(known)}
     position |= {item: -1 for item in distinct if is_missing(item)}
     codes = np.fromiter(map(position.__getitem__, items), dtype=np.intp, count=len(items))

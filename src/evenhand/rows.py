@@ -146,6 +146,11 @@ class Rows:
                 every = every._within(key, rows._every_pair(key))
             for key in new:
                 rows = rows._within(key, every._kept(key, criterion, judging))
+            if not any(rows.groups[key] for key in new) and not criterion.reported(rows.groups):
+                raise InputError(
+                    f"The column of strata {new[0].within!r} has no known value in any row, so nothing can be compared:"
+                    " pass it, or leave out within=."
+                )
         for key in keys:
             rows = rows._within(key, rows.groups[key])
         return rows
@@ -326,7 +331,7 @@ def _read_labels(
     if y is None:
         if counted:
             raise InputError("y is None, but labels are counted: pass them, or set evidence='model'.")
-        check_label(pos_label)
+        pos_label = check_label(pos_label)
         return None, (0, 1) if pos_label == 1 else (f"not {pos_label}", pos_label)
     return read_labels(y, pos_label, n)
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import evenhand as eh
+from evenhand.auditing.alternatives import decisions_of
 from evenhand.auditing.comparison import _gap_change, _utility_change
+from evenhand.rows import read_rows
+from evenhand.rules.setting import Options, Setting
 from oracles import cells_by_linear_program
 from problems import setting_of
 
@@ -27,9 +30,13 @@ def tiny_rows(kind, seed):
     return y, group, joint[:, 1].sum(axis=1), joint
 
 
-def every_rule(y, group, p_y, joint, criterion):
+def every_rule(y, group, p_y, joint, criterion, strata=None):
     """Return the utility and the gap of the model's own decisions and of every cell."""
-    setting = setting_of(y, group, p_y, joint, criterion=criterion)
+    if strata is None:
+        setting = setting_of(y, group, p_y, joint, criterion=criterion)
+    else:
+        rows = read_rows(y, group, p_y, joint, criterion=criterion, strata=strata)
+        setting = Setting.of(rows, Options(criterion=criterion))
     problem = setting.problem([0.0])
     v = np.column_stack([problem.margin, problem.contrasts])
     found = [problem.evaluate(d) for d in [problem.margin > 0.0, *cells_by_linear_program(v)]]
@@ -283,3 +290,66 @@ def test_a_rule_and_decisions_are_one_too_many():
     rule = eh.learn_rule(data.y, data.group, data.p_y, data.p_group)
     with pytest.raises(eh.InputError, match="not both"):
         eh.alternatives(data.y, data.group, data.p_y, data.p_group, rule=rule, decisions=data.y)
+
+
+INSIDE = eh.DemographicParity(within="job")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_within_strata_the_answer_is_that_of_every_cell(seed):
+    rng = np.random.default_rng(seed)
+    joint = rng.dirichlet(np.ones(4), size=12).reshape(12, 2, 2)
+    group, job, p_y = np.tile([0, 1], 6), np.repeat(["x", "y"], 6), joint[:, 1].sum(axis=1)
+    y = (rng.random(12) < p_y).astype(int)
+    rules = every_rule(y, group, p_y, joint, INSIDE, job)
+    for margin in (0.0, 0.1, 0.2):
+        found = eh.alternatives(y, group, p_y, joint, criterion=INSIDE, strata={"job": job}, margin=margin, held_out=0)
+        expected = smallest_gap(rules, found.present.utility - margin, found.present.gap)
+        assert found.status == ("refuted" if expected is None else "found")
+        assert expected is None or found.alternative.gap == pytest.approx(expected, abs=1e-9)
+
+
+def larger_rows(seed=0, n=900):
+    data = eh.datasets.make_zafar(n, random_state=seed)
+    return (data.y, data.group, data.p_y, data.p_joint), np.array(["x", "y", "z"])[np.arange(n) % 3]
+
+
+@pytest.mark.parametrize("criterion", [INSIDE, eh.EqualOpportunity(within="job", thin=2) & eh.SelectionRatio(0.2)])
+def test_within_strata_gaps_are_those_of_an_audit(criterion):
+    rows, job = larger_rows()
+    held = np.arange(900) % 5 == 0
+    found = eh.alternatives(*rows, criterion=criterion, strata=job, held_out=held, margin=0.05, search="smoothed")
+    for point, decided in (
+        (found.present, rows[2] > 0.5),
+        (found.alternative, found.rule.decide(*rows[2:], strata=job)),
+    ):
+        known = eh.audit(rows[0][~held], decided[~held], rows[1][~held], criterion=criterion, strata=job[~held])
+        (gap,) = [verdict.gap.value for verdict in known.verdicts if "within" in verdict.attribute]
+        assert point.gap == pytest.approx(gap)
+        assert point.utility == pytest.approx((decided == rows[0])[~held].mean())
+    outside = eh.audit(rows[0][held], found.rule.decide(*rows[2:], strata=job)[held], rows[1][held])
+    assert found.held_out.alternative["accuracy"].value == pytest.approx(outside.accuracy.value)
+    again = eh.alternatives(*rows, criterion=criterion, strata=job, rule=found.rule, held_out=held, search="smoothed")
+    assert again.present == found.alternative
+
+
+def test_strata_are_asked_for_and_rules_within_others_are_refused():
+    rows, job = larger_rows()
+    with pytest.raises(eh.InputError, match="pass each row's stratum"):
+        eh.alternatives(*rows, criterion=INSIDE)
+    rule = eh.learn_rule(*rows, criterion=INSIDE, tolerance=0.1, strata=job)
+    with pytest.raises(eh.InputError, match="strata of 'job', which the criterion does not compare"):
+        eh.alternatives(*rows, rule=rule)
+    options = Options(criterion=INSIDE)
+    read = read_rows(*rows, criterion=INSIDE, strata=np.where(job == "z", "new", job))
+    with pytest.raises(eh.InputError, match="stratum 'new' of 'job' did not occur"):
+        decisions_of(read, None, rule, options)
+
+
+@pytest.mark.parametrize(
+    "criterion", ["predictive_parity", eh.PredictiveParity() & eh.DemographicParity(), eh.MinimaxRate("error")]
+)
+def test_criteria_with_a_level_are_refused_with_what_to_do(criterion):
+    rows, _ = larger_rows()
+    with pytest.raises(eh.InputError, match=r"does not support PredictiveParity and MinimaxRate.* or frontier"):
+        eh.alternatives(*rows, criterion=criterion)

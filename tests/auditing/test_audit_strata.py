@@ -67,6 +67,16 @@ def test_thin_strata_are_left_out_by_choice_and_named(rows):
     assert [stratum["stratum"] for stratum in plain["strata"]] == ["x", "y"]
 
 
+def test_strata_that_are_left_out_and_equal_as_text_are_told_apart(rows):
+    y, decided, sex, job = rows
+    mixed = np.array([1, "1", 2], dtype=object)[np.searchsorted(["x", "y", "z"], job)]
+    few = mixed != "1"
+    few[np.flatnonzero(mixed == "1")[:40]] = True
+    criterion = eh.DemographicParity(within="job", thin=100)
+    found = eh.audit(y[few], decided[few], {"sex": sex[few]}, criterion=criterion, strata=mixed[few])
+    assert found.verdicts[0].left_out == {"'1'": 40, "2": 60}
+
+
 def test_a_stratum_without_rows_of_a_group_is_not_enough_evidence():
     job = ["x"] * 400 + ["y"] * 200
     sex = ["F", "M"] * 200 + ["M"] * 200

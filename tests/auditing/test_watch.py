@@ -346,3 +346,73 @@ def test_what_is_no_watch_at_all_is_refused(tmp_path):
 def test_what_a_watch_cannot_follow_is_refused(criterion):
     with pytest.raises(eh.InputError, match="audit it instead"):
         eh.Watch(criterion, 0.05)
+
+
+def test_identifiers_and_labels_may_be_numpy_scalars():
+    watch = eh.Watch("eo", 0.05)
+    for ids in ([np.int64(1), np.int64(2)], np.array([np.int64(3), 4], dtype=object)):
+        watch.update([True, False], ["a", "b"], ids=ids)
+    assert watch.waiting == 4
+    watch.add_labels([np.int64(1), np.int32(4)], [np.int64(1), np.int64(0)])
+    assert watch.waiting == 2
+    assert same(eh.Watch.from_json(watch.to_json()), watch)
+
+
+FIRST, SECOND = eh.Event("group", "a"), eh.Event("group", "b")
+SUMS = {
+    "one group": (((FIRST, 1.0),), [1 / 2]),
+    "two groups": (((FIRST, 1.0), (SECOND, -0.5)), [1 / 2, 1 / 2]),
+    # Each attribute has half of the error, and everyone counts as one.
+    "a group and everyone": (((FIRST, 1.0), (eh.Event(), -1.0)), [1 / 4, 1 / 2]),
+    "everyone and a group": (((eh.Event(), 1.0), (FIRST, -1.0)), [1 / 2, 1 / 4]),
+    "two labels": (((eh.Event("group", "a", 1), 1.0), (eh.Event("group", "b", 0), -1.0)), [1 / 4, 1 / 4]),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("batches", [1, 7])
+def test_a_sum_of_rates_that_names_groups_has_their_sequences(name, batches):
+    terms, shares = SUMS[name]
+    watch = eh.Watch(eh.LinearConstraint(terms, upper=0.1), 0.05, window=None, groups=["a", "b"])
+    decisions, groups, y = rows(700, gap=0.1)
+    for part in np.array_split(np.arange(700), batches):
+        watch.update(decisions[part], groups[part], y[part])
+    inside = [
+        np.isin(groups, ["a", "b"] if event.attribute is None else event.group)
+        & ((y == event.label) | (event.label is None))
+        for event, _ in terms
+    ]
+    counts = np.array([[some.sum() for some in inside], [decisions[some].sum() for some in inside]], dtype=float)
+    matrix = np.array([[coefficient for _, coefficient in terms]])
+    value, lower, upper = linear_sequences(matrix, counts[1], counts[0], 0.05 * np.array(shares))
+    (gap,), (verdict,) = watch.gaps, watch.verdicts
+    found = (gap.since_start.value, gap.since_start.lower, gap.since_start.upper)
+    assert found == pytest.approx((value[0], lower[0], upper[0]))
+    assert verdict.since_start.upper == pytest.approx(max(0.0, upper[0] - 0.1))
+    assert verdict.criterion == str(watch.criterion)
+    assert same(eh.Watch.from_json(watch.to_json()), watch)
+
+
+def test_a_sum_of_rates_waits_for_the_groups_that_it_names():
+    watch = eh.Watch(eh.LinearConstraint({FIRST: 1.0}, upper=0.4) & eh.DemographicParity(), 0.05)
+    assert watch.update([True] * 50, ["b"] * 50) == "undecided"
+    assert watch.verdicts[0].since_start.value is None
+    assert watch.update([True] * 50, ["a"] * 50) == "violated"
+    assert [verdict.state for verdict in watch.verdicts] == ["violated", "undecided"]
+    crossed = eh.Intersection("sex", "race")
+    watch = eh.Watch(eh.LinearConstraint({eh.Event(crossed, ("F", "x")): 1.0}, upper=0.4), 0.05)
+    watch.update([True], {"sex": ["M"], "race": ["x"]})
+    assert watch.update([True] * 50, {"sex": ["F"] * 50, "race": ["x"] * 50}) == "violated"
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (eh.Event("group", "c"), r"names the group 'c' of 'group'; the watch has \['a', 'b'\]"),
+        (eh.Event("sex", "a"), r"names sex=a; the data has the attributes \['group'\]"),
+    ],
+)
+def test_a_sum_of_rates_of_an_unknown_group_is_refused(event, message):
+    watch = eh.Watch(eh.LinearConstraint({event: 1.0}, upper=0.4), 0.05, groups=["a", "b"])
+    with pytest.raises(eh.InputError, match=message):
+        watch.update([True], ["a"])

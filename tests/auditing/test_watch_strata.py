@@ -96,6 +96,17 @@ def test_a_gap_inside_strata_that_cancels_overall_is_seen():
     assert "group within job" in render_watch(inside)
 
 
+@pytest.mark.parametrize("strata", [None, (1, "1", 2)])
+def test_strata_that_are_equal_as_text_are_told_apart(strata):
+    watch = watched(eh.DemographicParity(within="job", thin=30), strata=strata, tolerance=0.25)
+    decided, sex, _ = rows(600)
+    job = np.array([1, "1", 2, 2, 2, 2], dtype=object)[np.arange(600) // 5 % 6]
+    watch.update(decided[:150], sex[:150], strata=job[:150])
+    assert set(watch.left_out) == {"job=1", "job='1'"}
+    watch.update(decided[150:], sex[150:], strata=np.where(job[150:] == "1", 2, job[150:]))
+    assert watch.left_out == ("job='1'",)
+
+
 def test_strata_with_few_rows_are_not_judged_until_they_have_enough():
     watch = watched(eh.DemographicParity(within="job", thin=30), strata=None, tolerance=0.25)
     decided, sex, job = rows(6000)

@@ -104,3 +104,10 @@ def test_a_card_and_a_report_have_the_section_only_where_it_is_given():
     assert "alternatives" not in summarize(y, groups, p, members, rule)
     with pytest.raises(eh.InputError, match=r"a result of evenhand\.alternatives"):
         summarize(y, groups, p, members, rule, alternatives="yes")
+
+
+@pytest.mark.parametrize("criterion", ["pp", "minimax_rate:error"])
+def test_criteria_with_a_level_are_refused(place, monkeypatch, capsys, criterion):
+    code, _, said = run(place, monkeypatch, capsys, "--criterion", criterion)
+    assert code == 2
+    assert "alternatives does not support PredictiveParity and MinimaxRate" in said

@@ -105,3 +105,69 @@ def test_a_watch_reads_the_strata_that_the_rule_names(table, capsys):
     assert main([*watch, "other.json", "--criterion", "dp within job thin 30", "--tolerance", "0.9"]) == 0
     assert "demographic_parity on sex within job" in capsys.readouterr().out
     assert eh.Watch.load("other.json").strata == {}
+
+
+def test_alternatives_are_searched_within_strata(table, capsys):
+    asked = ["alternatives", "scores.csv", "--label", "y", "--score", "p", "--sensitive", "sex"]
+    asked += ["--group-score", "F=p_f", "--criterion", "dp within job", "--margin", "0.05"]
+    found = eh.alternatives(
+        table["y"],
+        {"sex": table["sex"]},
+        table["p"],
+        table[["p_f", "p_m"]].to_numpy(),
+        criterion=eh.DemographicParity(within="job"),
+        strata=table[["job"]],
+        margin=0.05,
+    )
+    assert main([*asked, "-o", "other.json"]) == 1
+    assert str(found) in capsys.readouterr().out
+    written = eh.Rule.from_json(Path("other.json").read_text())
+    np.testing.assert_allclose(written.z, found.rule.z, rtol=1e-9)
+    # Rows of another table are in the strata of the first.
+    table[500:].to_csv("second.csv", index=False)
+    assert main([*asked, "--rule", "other.json", "--test", "second.csv"]) in (0, 1, 3)
+    assert "held-out rows" in capsys.readouterr().out
+    table.assign(job=np.where(table["job"].index % 3, table["job"], 7)).to_csv("new.csv", index=False)
+    assert main([*asked, "--test", "new.csv"]) == 2
+    assert "The stratum 7 of 'job' did not occur" in capsys.readouterr().err
+
+
+def test_watch_reads_the_strata_of_the_rule(table, capsys):
+    assert main([*FIT, "dp within job thin 40", "--tolerance", "0.1"]) == 0
+    rule = eh.Rule.from_json(Path("rule.json").read_text())
+    table.assign(job=np.where(table.index < 1970, 1, 2)).to_csv("few.csv", index=False)
+    capsys.readouterr()
+    assert main(["watch", "rule.json", "few.csv", "--state", "w.json"]) in (0, 1, 3)
+    said = capsys.readouterr().out
+    assert "demographic_parity on sex within job" in said
+    assert "Not judged, because of few rows: job=2." in said
+    watch = eh.Watch(rule.criterion, 0.1, groups={"sex": ("F", "M")}, strata=[1, 2])
+    job = np.where(table.index < 1970, 1, 2)
+    decided = rule.decide(table["p"], table[["p_f", "p_m"]].to_numpy(), strata=job)
+    watch.update(decided, {"sex": table["sex"]}, strata={"job": job})
+    assert eh.Watch.load("w.json").gaps == watch.gaps
+    assert main(["watch", "rule.json", "few.csv", "--state", "w.json", "--criterion", "dp within job"]) == 2
+    said = capsys.readouterr().err
+    assert "criterion DemographicParity(attribute=None, tolerance=None, within='job', thin=40), but now" in said
+    table.drop(columns="job").to_csv("without.csv", index=False)
+    assert main(["watch", "rule.json", "without.csv", "--state", "x.json"]) == 2
+    assert "has no column 'job'" in capsys.readouterr().err
+    assert main(["watch", "rule.json", "few.csv", "--state", "x.json", "--criterion", "eo within job"]) == 2
+    assert "name the column of labels with --label, or that of identifiers with --id" in capsys.readouterr().err
+    assert main(["watch", "rule.json", "few.csv", "--state", "y.json", "--criterion", "dp within job thin 40"]) == 3
+    capsys.readouterr()
+    assert main(["watch", "rule.json", "few.csv", "--state", "y.json"]) == 2
+    assert "strata are known from the rule without --criterion" in capsys.readouterr().err
+
+
+def test_watch_takes_the_decisions_of_a_mixture(table, capsys):
+    table.assign(id=table.index).to_csv("scores.csv", index=False)
+    assert main([*FIT, "dp within job", "--tolerance", "0.1", "--randomize"]) == 0
+    assert main(["watch", "rule.json", "scores.csv", "--state", "w.json"]) == 2
+    assert "is a randomized mixture, which decides by each row's key: decide with apply" in capsys.readouterr().err
+    assert main(["apply", "rule.json", "scores.csv", "-o", "decided.csv", "--key", "id"]) == 0
+    assert main(["watch", "rule.json", "decided.csv", "--state", "w.json", "--decision", "decision"]) == 3
+    decided = pd.read_csv("decided.csv")
+    watch = eh.Watch(eh.DemographicParity(within="job"), 0.1, groups={"sex": ("F", "M")}, strata=[1, 2])
+    watch.update(decided["decision"], {"sex": decided["sex"]}, strata=decided[["job"]])
+    assert eh.Watch.load("w.json").gaps == watch.gaps

@@ -124,7 +124,8 @@ def test_the_state_is_kept_apart_from_what_is_read(place, monkeypatch, capsys):
     assert code == 2
     assert "is the rule that is read" in err
     code, _, err = run(
-        place, monkeypatch, capsys, "rule.json", "day0.parquet", "--state", "x.json", "--decision", "none"
+        *(place, monkeypatch, capsys, "rule.json", "day0.parquet", "--state", "x.json"),
+        *("--label", "y", "--decision", "none"),
     )
     assert code == 2
     assert "no column 'none'" in err

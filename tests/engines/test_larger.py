@@ -111,6 +111,7 @@ STRATA = {
     "weights and costs": {"criterion": INSIDE, "tolerance": 0.03, "sample_weight": "w", "costs": (1.0, 2.0)},
     "accuracy parity": {"criterion": eh.AccuracyParity(within="floor"), "tolerance": 0.03},
     "safety": {"criterion": INSIDE, "tolerance": 0.1, "safety": 1.0},
+    "accuracy parity with safety": {"criterion": eh.AccuracyParity(within="floor"), "tolerance": 0.1, "safety": 1.0},
     "balanced accuracy": {"criterion": INSIDE, "tolerance": 0.03, "objective": "balanced_accuracy"},
 }
 

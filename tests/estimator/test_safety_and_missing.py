@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
@@ -33,6 +34,17 @@ def test_defaults(default):
 def test_the_frontier_and_other_tolerances_are_drawn_in_too(default):
     assert all(point.rule.solution_.used is not None for point in default.frontier())
     assert default.with_tolerance(0.3).rule_.solution_.used[0][1] < 0.3
+
+
+@pytest.mark.parametrize("within", [None, "job"])
+def test_accuracy_parity_has_a_frontier_and_a_report_by_default(within):
+    X = pd.DataFrame(DATA.X, columns=["a", "b"]).assign(job=np.arange(1500) % 2)
+    fair = eh.FairClassifier(
+        LogisticRegression(), criterion=eh.AccuracyParity(within=within), tolerance=0.1, cv=2, random_state=0
+    ).fit(X, DATA.y, **TRUTH)
+    assert len(fair.rule_.solution_.used) == 1 + (within is not None)
+    assert len(fair.frontier()) > 1
+    assert fair.report(X, DATA.y, **TRUTH).html
 
 
 def test_a_model_within_the_tolerance_is_left_alone(default):

@@ -81,6 +81,109 @@ def test_what_a_graph_cannot_tell_apart_is_refused(tmp_path):
     assert not path.exists()
 
 
+def of_two(first, second):
+    """Return one of two strata for each row, unchanged by NumPy."""
+    found = np.empty(900, dtype=object)
+    found[:] = [first if row % 2 else second for row in range(900)]
+    return found
+
+
+@pytest.mark.parametrize("randomize", [False, True])
+@pytest.mark.parametrize("thin", [None, 5])
+def test_the_largest_and_smallest_whole_strata_are_told_apart(tmp_path, thin, randomize):
+    for strata in (of_two(2**63 - 1, 0), of_two(-(2**63), 1), of_two(2**53, 2.0)):
+        rule = learnt(strata, thin=thin, criterion=eh.DemographicParity, randomize=randomize)
+        assert rule_to_onnx(rule, tmp_path / "rule.onnx").margin_difference == 0.0
+        given = {"p_y": DATA.p_y, "p_group": DATA.p_joint, "strata": strata}
+        assert rule_to_onnx(rule, tmp_path / "rule.onnx", **given).rows == 900
+
+
+@pytest.mark.parametrize("randomize", [False, True])
+@pytest.mark.parametrize(
+    ("strata", "message"),
+    [
+        ((2**63, 5), r"from -2\^63 to 2\^63 - 1, but a stratum of 'job' is 9223372036854775808: learn"),
+        ((-(2**70), 5), "but a stratum of 'job' is -1180591620717411303424"),
+        ((1e19, 5.0), r"but a stratum of 'job' is 1e\+19"),
+        (("\ud800", "x"), "stratum of 'job' has a character that cannot be written in UTF-8"),
+    ],
+)
+def test_strata_that_onnx_does_not_have_are_refused(tmp_path, strata, message, randomize):
+    strata = of_two(*strata)
+    rule = learnt(strata, thin=5, criterion=eh.DemographicParity, randomize=randomize)
+    for given in ({}, {"p_y": DATA.p_y, "p_group": DATA.p_joint, "strata": strata}):
+        with pytest.raises(eh.InputError, match=message):
+            rule_to_onnx(rule, tmp_path / "rule.onnx", **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.float32, np.str_, np.uint16])
+def test_strata_and_labels_of_numpy_scalars_are_those_of_python(tmp_path, kind):
+    strata = [kind(value) for value in WHOLE]
+    y = [kind(value) for value in DATA.y]
+    mixed = of_two(kind(3), kind(4).item())
+    for given in (strata, np.fromiter(strata, object, 900), mixed):
+        rule = eh.learn_rule(
+            y,
+            DATA.group,
+            DATA.p_y,
+            DATA.p_joint,
+            criterion=eh.DemographicParity(within="job"),
+            tolerance=0.1,
+            strata=given,
+            pos_label=kind(1),
+        )
+        values = {pair[0] for key, pairs in rule.groups.items() if key != "group" for pair in pairs}
+        assert {type(value) for value in [*values, *rule.classes]} == {type(kind(1).item())}
+        rule_to_onnx(rule, tmp_path / "rule.onnx")
+        names = {group: f"p_{group}" for group in rule.groups["group"]}
+        assert "job" in rule.to_sql(p_y="p", p_group=names, strata={"job": "job"}, dialect="duckdb")
+    model = eh.learn_rule(
+        None, None, DATA.p_y, DATA.p_joint, evidence="model", groups=[kind(0), kind(1)], pos_label=kind(2)
+    )
+    assert {type(value) for value in [*model.groups["group"], model.classes[1]]} == {type(kind(1).item())}
+
+
+@pytest.mark.parametrize("randomize", [False, True])
+def test_no_rows_to_compare_are_refused(tmp_path, randomize):
+    for rule, given in (
+        (learnt(TEXT, randomize=randomize), {"strata": []}),
+        (eh.learn_rule(DATA.y, DATA.group, DATA.p_y, DATA.p_joint, tolerance=0.1, randomize=randomize), {}),
+    ):
+        with pytest.raises(eh.InputError, match="p_y has no rows: pass some rows"):
+            rule_to_onnx(rule, tmp_path / "rule.onnx", p_y=[], p_group=np.zeros((0, 2, 2)), **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("label", "has an output 'label', so no column may have this name: rename"),
+        ("fair_margin", "has an output 'fair_margin'"),
+        ("probability", "has an output 'probability'"),
+        ("stratum", "already has an input 'stratum': rename"),
+        ("edge_0_0", "uses for its inner edges: rename"),
+        ("constant_1", "uses for its inner edges: rename"),
+    ],
+)
+def test_columns_that_have_a_name_of_the_graph_are_refused(tmp_path, name, message):
+    X = pd.DataFrame(DATA.X, columns=["a", name]).assign(job=WHOLE)
+    fair = classifier(X, eh.DemographicParity(within="job"))
+    with pytest.raises(eh.InputError, match=message):
+        classifier_to_onnx(fair, tmp_path / "fair.onnx", X)
+
+
+def test_texts_that_a_file_cannot_hold_are_refused(tmp_path):
+    half = {"\ud800": ("F", "M"), "b": ("x", "y")}
+    by_name = eh.Rule.from_criterion("dp", groups=half, priors={"\ud800": [0.5] * 2, "b": [0.5] * 2}, z=[0.1, 0.2])
+    y = np.where(DATA.y, "\ud800", "no")
+    by_label = eh.learn_rule(y, DATA.group, DATA.p_y, DATA.p_joint, tolerance=0.1, pos_label="\ud800")
+    by_group = eh.Rule.from_criterion("dp", groups={"a": ("\ud800", "M")}, priors=[0.5] * 2, z=[0.125])
+    for rule in (by_name, by_label, by_group):
+        with pytest.raises(eh.InputError, match="character that cannot be written in UTF-8"):
+            rule_to_onnx(rule, tmp_path / "rule.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def in_two_columns(*, thin=None, overall=False):
     criterion = eh.DemographicParity(within="job", thin=thin) & eh.EqualOpportunity(within="town", thin=thin)
     criterion = criterion & eh.DemographicParity() if overall else criterion

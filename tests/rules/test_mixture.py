@@ -158,6 +158,23 @@ def test_texts_have_lots_too():
     assert len(set(lots([f"customer {k}" for k in range(1000)], 1000))) == 1000
 
 
+def test_whole_keys_of_any_type_have_the_same_lots():
+    known = lots([1, 2**31], 2)
+    for kind in (np.int64, np.uint32):
+        for keys in (
+            [kind(1), kind(2**31)],
+            np.array([kind(1), 2**31], dtype=object),
+            np.array([1, 2**31], dtype=kind),
+        ):
+            np.testing.assert_array_equal(lots(keys, 2), known)
+
+
+@pytest.mark.parametrize("keys", [[-1, 2**64], [-1, 2**63], [2**62, 1], [np.uint64(2**63), 1], [2**64, 2**65]])
+def test_whole_keys_that_are_too_large_are_refused_with_the_range(keys):
+    with pytest.raises(eh.InputError, match=r"whole numbers from 0 to 2\^62 - 1, or texts; got"):
+        lots(keys, 2)
+
+
 def test_weights_and_rules_must_fit():
     rule = eh.learn_rule(*ROWS, criterion="dp")
     other = eh.learn_rule(*ROWS, criterion="eo")

@@ -193,6 +193,17 @@ def test_decisions_are_drawn_by_the_chance_of_the_rows_own_combination(learnt):
         assert sorted(entry["weights"]) == pytest.approx(sorted(own.weights))
 
 
+def test_combinations_that_are_equal_as_text_are_told_apart():
+    rows, strata = draw(2, 300)
+    floor = np.array([1, "1"], dtype=object)[(strata["floor"] == strata["floor"][0]).astype(int)]
+    mixed = eh.learn_rule(
+        *rows, criterion=BOTH, tolerance=0.1, strata={"job": strata["job"], "floor": floor}, randomize=True
+    )
+    entries = mixed.learned_from["strata"]
+    assert sum(entry["rows"] for entry in entries.values()) == 300
+    assert {"job='w', floor=1", "job='w', floor='1'"} <= entries.keys()
+
+
 def test_rows_of_new_combinations_are_left_to_the_model_or_refused(learnt):
     mixed, rows, strata = learnt
     new = {"job": strata["job"], "floor": np.where(np.arange(300) < 10, 9, strata["floor"])}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import numpy as np
 import pytest
 
 import evenhand as eh
+from evenhand.rows import read_rows
 from evenhand.rules.criteria import resolve
 from evenhand.rules.safety import Safety, thin_text
+from evenhand.rules.setting import Options, Setting
 from evenhand.rules.system import write_out
 
 DATA = eh.datasets.make_zafar(3000, random_state=1)
@@ -106,6 +109,102 @@ def test_drawn_in_bounds_are_inside_the_asked_ones_and_follow_the_tolerance(name
     assert (high >= upper / 2 - 1e-15).all()
     assert (np.diff(high, axis=0) >= 0).all()
     assert (np.diff(low, axis=0) <= 0).all()
+
+
+def unlike_groups(seed, n=400, strata=("x", "y"), groups=2):
+    """Return rows whose groups have different shares of positive labels and different rates, and strata."""
+    rng = np.random.default_rng(seed)
+    group, job = rng.integers(0, groups, n), np.array(strata, dtype=object)[rng.integers(0, len(strata), n)]
+    p_y = 1 / (1 + np.exp(-rng.normal(size=n) - rng.normal(0, 1.5, groups)[group]))
+    y = (rng.random(n) < p_y).astype(int)
+    joint = rng.dirichlet(np.full(groups, 2.0), n)[:, None, :] * np.stack([1 - p_y, p_y], axis=1)[:, :, None]
+    return (y, group, p_y, joint), job
+
+
+MOVING = {
+    "dp": lambda **o: eh.DemographicParity(**o),
+    "eo": lambda **o: eh.EqualizedOdds(**o),
+    "eop": lambda **o: eh.EqualOpportunity(**o),
+    "pe": lambda **o: eh.PredictiveEquality(**o),
+    "ap": lambda **o: eh.AccuracyParity(**o),
+    "ap and a ratio": lambda **o: eh.AccuracyParity(**o) & eh.SelectionRatio(0.5, **o),
+    "ap and a precision": lambda **o: eh.AccuracyParity(**o) & eh.MinimumRate("precision", 0.4),
+    "dp and a precision": lambda **o: eh.DemographicParity(**o) & eh.MinimumRate("precision", 0.4),
+}
+
+
+@pytest.mark.parametrize("within", [None, "job"])
+@pytest.mark.parametrize("name", MOVING)
+def test_drawn_in_bounds_of_rows_follow_the_tolerance_and_keep_half_of_it(name, within):
+    """Of any rows: the groups' shares of labels differ, and with a precision their rates do, too."""
+    criterion = MOVING[name](within=within)
+    options = Options(criterion=criterion, safety=1.0)
+    for seed in range(12):
+        rows, job = unlike_groups(seed, groups=3)
+        setting = Setting.of(read_rows(*rows, criterion=criterion, strata=job if within else None), options)
+        if "precision" in name:
+            setting = dataclasses.replace(setting, reference=np.random.default_rng(seed).random(400) < rows[2])
+        tolerances = np.linspace(0.0, 1.0, 41)
+        lower, upper = setting.system.bounds(tolerances)
+        low, high = setting.safety.draw_in(lower, upper)
+        assert (lower <= low).all()
+        assert (high <= upper).all()
+        np.testing.assert_array_equal(high, np.maximum.accumulate(high))
+        np.testing.assert_array_equal(low, np.minimum.accumulate(low))
+        moving = setting.system.moving
+        # A difference is at most the tolerance; its constant is part of the bounds on the rates.
+        highest, lowest = (ends[:, moving] + setting.system.shift[moving] for ends in (high, low))
+        assert (highest >= tolerances[:, None] / 2 - 1e-12).all()
+        assert (lowest <= -tolerances[:, None] / 2 + 1e-12).all()
+        # The same standard errors on both sides, where half of the tolerance does not limit them.
+        drawn = upper[:21, moving] - high[:21, moving], low[:21, moving] - lower[:21, moving]
+        np.testing.assert_allclose(*drawn, atol=1e-12)
+
+
+def test_accuracies_are_drawn_in_from_their_own_difference():
+    rows, _ = unlike_groups(0)
+    rule = quietly(*rows, criterion="accuracy_parity", tolerance=0.02, safety=50.0)
+    assert rule.solution_.values == pytest.approx([0.0], abs=0.01)
+    for used, asked in zip(rule.solution_.used, rule.solution_.asked, strict=True):
+        assert (used[1] - used[0]) == pytest.approx((asked[1] - asked[0]) / 2)
+
+
+@pytest.mark.parametrize("strata", [("x", "y"), (1, "1"), (1, 2.5)])
+@pytest.mark.parametrize("name", [*(name for name in MOVING if "a precision" not in name), "pp"])
+def test_every_stratum_is_drawn_in_whatever_its_bounds_and_its_values_are_called(name, strata):
+    """Names of bounds contain rounded coefficients, and 1 and "1" are equal as text."""
+    criterion = eh.PredictiveParity(within="job") if name == "pp" else MOVING[name](within="job")
+    rows, job = unlike_groups(1, 600, strata)
+    rule = quietly(*rows, criterion=criterion, tolerance=0.15, safety=0.5, strata={"job": job})
+    assert len(rule.learned_from["strata"]) == 2
+    used = {value: [] for value in strata}
+    for value in strata:
+        some = job == value
+        plain = criterion.unstratified
+        alone = quietly(*(array[some] for array in rows), criterion=plain, tolerance=0.15, safety=0.5).solution_
+        used[value] = list(alone.used)
+    system = write_out(criterion, read_rows(*rows, criterion=criterion, strata=job).groups)
+    bounds = criterion.reported(read_rows(*rows, criterion=criterion, strata=job).groups)
+    assert len(system.constraints) >= len(bounds) == len(rule.solution_.used)
+    for bound, found in zip(bounds, rule.solution_.used, strict=True):
+        assert found == pytest.approx(used[bound.terms[0][0].stratum[1]].pop(0))
+
+
+@pytest.mark.parametrize("name", ["dp", "eo", "eop", "pe", "ap", "ap and a ratio"])
+def test_a_drawn_in_frontier_goes_from_strict_to_loose(name):
+    for seed in range(3):
+        rows, job = unlike_groups(seed)
+        for within in (None, "job"):
+            criterion = MOVING[name](within=within)
+            curve = eh.frontier(
+                *rows,
+                criterion=criterion,
+                tolerances=[0.05, 0.2, 0.35, 0.5],
+                strata=job if within else None,
+                search="smoothed",
+                safety=1.0,
+            )
+            assert len(curve)
 
 
 def test_too_few_rows_are_named_with_their_number_and_what_would_do():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from dataclasses import replace
 
@@ -231,6 +232,46 @@ def test_names_and_order_of_strata_rows_and_groups_change_nothing():
         **rows, criterion=INSIDE, tolerance=0.1, strata=job, sample_weight=1.0 + np.arange(len(job)) % 2
     )
     assert weighed.solution_.utility == pytest.approx(twice.solution_.utility, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "randomize"),
+    [
+        (INSIDE, False),
+        (INSIDE, True),
+        (eh.PredictiveParity(within="job"), False),
+        (eh.AccuracyParity(within="job"), True),
+    ],
+)
+def test_strata_that_are_equal_as_text_are_told_apart(criterion, randomize):
+    rows, job = draw(3, strata=("1", "one"))
+    mixed = np.array([1 if value == "one" else "1" for value in job], dtype=object)
+    found = [
+        eh.learn_rule(**rows, criterion=criterion, tolerance=0.1, strata=strata, randomize=randomize)
+        for strata in (mixed, job)
+    ]
+    entries, plain = (
+        rule.rules[0].learned_from["strata"] if randomize else rule.learned_from["strata"] for rule in found
+    )
+    assert entries == {"job=1": plain["job=one"], "job='1'": plain["job=1"]}
+    assert found[0].solution_.utility == pytest.approx(found[1].solution_.utility)
+
+
+def test_a_new_stratum_that_is_equal_as_text_is_told_apart():
+    rows, job = draw(3, strata=(1, 2))
+    rule = eh.learn_rule(**rows, criterion=INSIDE, tolerance=0.1, strata=job)
+    with pytest.raises(eh.InputError, match=r"stratum '1' of 'job' did not occur .* which has \[1, 2\]"):
+        rule.decide(rows["p_y"], rows["p_group"], strata=job.astype(str))
+
+
+def test_strata_without_a_rule_that_are_equal_as_text_are_told_apart():
+    rows, job = draw(13, 130)
+    kept = np.flatnonzero((rows["sensitive_features"] == 0) | (np.arange(130) % 7 > 1))
+    alike = np.array([1 if value == "w" else "1" if value == "x" else value for value in job[kept]], dtype=object)
+    with pytest.raises(eh.InfeasibleError) as said:
+        eh.learn_rule(**some(rows, kept), criterion=INSIDE, tolerance=0.0, strata=alike)
+    assert {"job=1", "job='1'"} & set(re.findall(r"job=[^ ,:.]+", str(said.value)))
+    assert "job='" in str(said.value)
 
 
 def test_the_frontier_adds_the_strata_up():
@@ -484,6 +525,28 @@ def test_wrong_strata_are_refused(strata, text):
     rows, _ = draw(14)
     with pytest.raises(eh.InputError, match=text):
         eh.learn_rule(**rows, criterion=INSIDE, strata=strata)
+
+
+def test_strata_that_are_all_unknown_are_refused_unless_another_part_compares():
+    rows, _ = draw(3)
+    unknown, decided = {"strata": [None] * 240}, (rows["p_y"] > 0.5).astype(int)
+    fixed = {"tolerance": 0.2, **unknown}
+    for name in (*CRITERIA, "predictive parity"):
+        one = {"within": "job", "thin": 5}
+        criterion = eh.PredictiveParity(**one) if name == "predictive parity" else CRITERIA[name](**one)
+        attempts = [
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, **fixed),
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, objective="f1", **fixed),
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, randomize=True, **fixed),
+            lambda c=criterion: eh.learn_rule(**rows, criterion=c, confidence=0.9, random_state=0, **fixed),
+            lambda c=criterion: eh.frontier(**rows, criterion=c, **unknown),
+            lambda c=criterion: eh.audit(rows["y"], decided, rows["sensitive_features"], criterion=c, **fixed),
+        ]
+        for attempt in attempts:
+            with pytest.raises(eh.InputError, match="'job' has no known value in any row"):
+                attempt()
+        both = criterion & eh.DemographicParity()
+        assert eh.learn_rule(**rows, criterion=both, safety=0.0, search="smoothed", **fixed).solution_.utility > 0.5
 
 
 @pytest.mark.parametrize("options", [{"within": ""}, {"within": 3}, {"thin": 30}, {"within": "job", "thin": 1}])

@@ -28,6 +28,7 @@ from evenhand.inputs import GroupProbabilities, Missing, SensitiveFeatures, as_c
 from evenhand.plausibility import check_same_index
 from evenhand.rows import Rows, read_rows, with_group_probabilities
 from evenhand.rules.criteria import Composite, Criterion, resolve
+from evenhand.rules.events import Stratified
 from evenhand.rules.ladder import answer_ladder
 from evenhand.rules.rule import Rule, check_rule
 from evenhand.rules.scores import margin as margin_of
@@ -171,6 +172,7 @@ def alternatives(
     priors: Any = None,
     missing: Missing = "raise",
     random_state: Seed = 0,
+    strata: SensitiveFeatures | None = None,
 ) -> Alternatives:
     """Search for a fairer rule that is as good: find one, or prove that there is none.
 
@@ -181,7 +183,7 @@ def alternatives(
 
     Parameters
     ----------
-    y, sensitive_features, p_y, p_group, sample_weight, costs, pos_label, groups, priors, missing
+    y, sensitive_features, p_y, p_group, sample_weight, costs, pos_label, groups, priors, missing, strata
         As in :func:`evenhand.learn_rule`. Labels and groups are counted, so both are needed.
     decisions : array of shape (n,), default=None
         The present decisions, as the two labels, booleans, or 0 and 1. ``None``: those of ``rule``, or the model's own.
@@ -190,7 +192,8 @@ def alternatives(
     models : dict of (p_y, p_group), default=None
         Further models, whose rules also count as alternatives. ``(p_y, None)`` shares ``p_group``.
     criterion : str or Criterion, default="demographic_parity"
-        The criterion that defines the gap. An alternative must also meet all bounds with a fixed tolerance.
+        The criterion that defines the gap. An alternative must also meet all bounds with a fixed tolerance. Criteria
+        with a level, ``PredictiveParity`` and ``MinimaxRate``, are not supported.
     margin : float, default=0
         How much less utility an alternative may have: 0.01 is one point of accuracy.
     reduction : float, default=0
@@ -231,6 +234,7 @@ def alternatives(
     )
     check_amount(margin, "margin")
     check_amount(reduction, "reduction")
+    check_linear_in_decisions(options.criterion)
     check_same_index({"y": y, "p_y": p_y, "decisions": decisions})
     rows = read_rows(
         y,
@@ -242,6 +246,7 @@ def alternatives(
         pos_label=pos_label,
         groups=groups,
         missing=missing,
+        strata=strata,
     )
     judged = decisions_of(rows, decisions, rule, options)
     question = Question(options, float(margin), float(reduction), check_confidence(confidence))
@@ -330,7 +335,7 @@ class Question:
             bound = max(family.upper_bound for family in again.families)
             return Repeated(len(judged), again.status, present, bound)
         rows = settings[found.best.model].rows
-        other = found.best.rule.decision_function(rows.p_y, rows.p_group) > 0.0
+        other = _decided_by(found.best.rule, rows)
         seed = self.options.random_state if isinstance(self.options.random_state, int) else None
         return compare(first, judged, other, margin=self.margin, confidence=self.confidence, seed=seed)
 
@@ -423,8 +428,30 @@ def decisions_of(rows: Rows, decisions: Any, rule: Rule | None, options: Options
                 f"The groups of {name!r} are {list(rows.groups[name])!r} here and {list(rule.groups[name])!r} in the"
                 " rule: give p_group and groups in the rule's order."
             )
-    made: BoolArray = rule.decision_function(rows.p_y, rows.p_group or None) > 0.0
+    if unknown := [name for name in rule.strata if name not in rows.strata]:
+        raise InputError(
+            f"The rule decides within strata of {unknown[0]!r}, which the criterion does not compare: pass its"
+            " decisions instead of the rule."
+        )
+    return _decided_by(rule, rows)
+
+
+def _decided_by(rule: Rule, rows: Rows) -> BoolArray:
+    """Return the decisions of a rule, which may know other strata than the rows have."""
+    plain = {name: array for name, array in rows.p_group.items() if not isinstance(name, Stratified)}
+    strata = {name: rows.strata_values[name] for name in rule.strata} or None
+    made: BoolArray = rule.decision_function(rows.p_y, plain or None, strata=strata) > 0.0
     return made
+
+
+def check_linear_in_decisions(criterion: Criterion) -> None:
+    """Raise for a criterion whose gap is not linear in the decisions."""
+    if criterion.has_levels:
+        raise InputError(
+            "alternatives does not support PredictiveParity and MinimaxRate, whose bounds are linear only at a level"
+            " that is searched for: learn rules at smaller tolerances with learn_rule or frontier (on the command line"
+            " with fit), and compare them with the present decisions by audit."
+        )
 
 
 def _families(rows: Rows, p_group: Any, models: Any, criterion: Criterion) -> dict[str, Rows]:

@@ -40,6 +40,7 @@ from evenhand.inputs import (
     FloatArray,
     Missing,
     SensitiveFeatures,
+    group_texts,
     read_sensitive,
     read_weights,
 )
@@ -58,6 +59,7 @@ from evenhand.rules.criteria import (
     resolve,
 )
 from evenhand.rules.events import AttributeKey, Event, Kind, Stratified, display_names
+from evenhand.rules.rate_bounds import LinearConstraint
 from evenhand.rules.strata import read_strata
 from evenhand.statistics.intervals import (
     check_confidence,
@@ -566,12 +568,15 @@ def _with_left_out(verdict: Verdict, rows: Rows, shown: Mapping[AttributeKey, st
         return verdict
     column, judged = rows.strata[key.within], {stratum.stratum for stratum in verdict.strata}
     counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.groups))
-    left_out = {str(value): int(n) for value, n in zip(column.groups, counts, strict=True) if value not in judged}
+    named = zip(group_texts(column.groups), column.groups, counts, strict=True)
+    left_out = {text: int(n) for text, value, n in named if value not in judged}
     return dataclasses.replace(verdict, left_out=left_out)
 
 
 def criterion_name(criterion: Criterion) -> str:
-    """Return the criterion's name as users write it: ``equalized_odds``, ``selection_ratio(0.8)``."""
+    """Return the criterion's name as users write it: ``equalized_odds``, ``selection_ratio(0.8)``; a sum is itself."""
+    if isinstance(criterion, LinearConstraint):
+        return str(criterion)
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(criterion).__name__).lower()
     options = [getattr(criterion, field.name) for field in fields(criterion)]
     shown = [str(o) for f, o in zip(fields(criterion), options, strict=True) if f.name not in _NOT_NAMED]

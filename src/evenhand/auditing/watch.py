@@ -16,7 +16,7 @@ from evenhand.auditing import watch_file
 from evenhand.auditing.audit import criterion_name
 from evenhand.auditing.watch_counts import BLOCKS, Counts, read_batch, read_ids, read_late_labels
 from evenhand.auditing.watch_findings import Moment, State, WatchedGap, WatchedVerdict
-from evenhand.auditing.watch_system import Declared, Sequences, System, plan
+from evenhand.auditing.watch_system import Declared, Planned, Sequences, System, plan
 from evenhand.auditing.watch_text import describe_watch, lines
 from evenhand.display import Description, Displayed
 from evenhand.errors import InputError
@@ -24,7 +24,7 @@ from evenhand.files import local_path, write_text
 from evenhand.inputs import Missing, SensitiveFeatures, read_members
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
-from evenhand.rules.events import AttributeKey, Stratified, display_names
+from evenhand.rules.events import AttributeKey, Stratified, display_names, strata_texts
 from evenhand.statistics.intervals import check_confidence
 from evenhand.statistics.sequences import restart_share
 
@@ -293,8 +293,11 @@ class Watch(Displayed):
             return ()
         system = self._system()
         judged = {place for part in system.parts for place in self._judged(system, part).tolist()}
-        strata = [system.bounds[k].terms[0][0].stratum for k in range(len(system.bounds)) if k not in judged]
-        return tuple(dict.fromkeys(f"{s[0]}={s[1]}" for s in strata if s is not None))
+        strata = [bound.terms[0][0].stratum for bound in system.bounds]
+        known = dict.fromkeys(stratum for stratum in strata if stratum is not None)
+        texts = dict(zip(known, strata_texts({column: value} for column, value in known), strict=True))
+        out = [stratum for k, stratum in enumerate(strata) if k not in judged and stratum is not None]
+        return tuple(texts[stratum] for stratum in dict.fromkeys(out))
 
     def _judged(self, system: System, part: slice) -> NDArray[np.intp]:
         """Return the bounds of a part, without those of strata in which a compared cell has few rows."""
@@ -367,7 +370,9 @@ class Watch(Displayed):
         plain = [key for key in keys if isinstance(key, str)]
         if isinstance(self.groups, dict) and (stray := [name for name in self.groups if name not in plain]):
             raise InputError(f"The watch has groups of {stray[0]!r}, but the rows have {plain!r}.")
-        self._counts.everyone = any(planned.attribute is None for planned in plan(self.criterion, keys))
+        planned = plan(self.criterion, keys)
+        self._check_named(planned)
+        self._counts.everyone = any(None in part.labels for part in planned)
         self._attributes = keys
         self._counts.register([(key, group) for key in plain for group in self._given(key) or ()])
         inside = [key for key in keys if isinstance(key, Stratified)]
@@ -378,6 +383,13 @@ class Watch(Displayed):
                 for pair in itertools.product(self.strata.get(key.within, ()), self._given(key.attribute) or ())
             ]
         )
+
+    def _check_named(self, planned: Sequence[Planned]) -> None:
+        """Raise if the criterion names a group that is not among the given ones: it will never occur."""
+        for key, group in ((key, group) for part in planned for key, names in part.named.items() for group in names):
+            given = self._given(key)
+            if given is not None and group not in given:
+                raise InputError(f"The criterion names the group {group!r} of {key!r}; the watch has {list(given)!r}.")
 
     def _given(self, key: AttributeKey) -> tuple[Hashable, ...] | None:
         """Return the given groups of an attribute; those of a crossed one are added as they occur."""

@@ -14,6 +14,7 @@ from evenhand.inputs import FloatArray
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criteria import Composite, Criterion
 from evenhand.rules.events import AttributeKey, Event, Stratified, base_of
+from evenhand.rules.rate_bounds import LinearConstraint
 from evenhand.statistics.sequences import linear_sequences
 
 _UNKNOWN = Estimate(None, 0.0, 1.0)
@@ -21,27 +22,56 @@ _UNKNOWN = Estimate(None, 0.0, 1.0)
 
 @dataclass(frozen=True)
 class Planned:
-    """A part of the criterion on one attribute that gets a verdict, and the labels that it conditions on."""
+    """A part of the criterion on one attribute that gets a verdict, and the labels that it conditions on.
+
+    ``labels`` has every attribute of the part's rates: a sum of rates may have several. ``named`` are the groups that
+    the part itself names; other parts apply to any groups.
+    """
 
     criterion: Criterion
     attribute: AttributeKey | None
-    labels: frozenset[int | None]
+    labels: Mapping[AttributeKey | None, frozenset[int | None]]
+    named: Mapping[AttributeKey, frozenset[Hashable]]
     example: Constraint
+
+    def constraints(self, groups: Mapping[AttributeKey, tuple[Hashable, ...]]) -> list[Constraint]:
+        """Return the part's bounds for the groups that occurred; none while groups are missing."""
+        if self.named:
+            known = all(members <= set(groups.get(key, ())) for key, members in self.named.items())
+            return list(self.criterion.constraints(groups)) if known else []
+        several = {key: members for key, members in groups.items() if len(groups[base_of(key)]) > 1}
+        if self.attribute is not None and self.attribute not in several:
+            return []
+        written = self.criterion.constraints(several)
+        return [bound for bound in written if bound.terms[0][0].attribute == self.attribute]
 
 
 def plan(criterion: Criterion, attributes: Sequence[AttributeKey]) -> list[Planned]:
     """Return the parts that will get a verdict, for any groups."""
     found = []
-    pairs: dict[AttributeKey, tuple[Hashable, ...]] = {
+    any_groups: dict[AttributeKey, tuple[Hashable, ...]] = {
         key: (("s", "a"), ("s", "b")) if isinstance(key, Stratified) else ("a", "b") for key in attributes
     }
     for part in criterion.parts if isinstance(criterion, Composite) else (criterion,):
+        named = _named(part)
+        pairs = any_groups | {key: tuple(members) for key, members in named.items() if key in any_groups}
         by_attribute: dict[AttributeKey | None, list[Constraint]] = {}
         for bound in part.constraints(pairs):
             by_attribute.setdefault(bound.terms[0][0].attribute, []).append(bound)
         for attribute, bounds in by_attribute.items():
-            labels = frozenset(event.label for bound in bounds for event, _ in bound.terms)
-            found.append(Planned(part, attribute, labels, bounds[0]))
+            labels: dict[AttributeKey | None, frozenset[int | None]] = {}
+            for event in (event for bound in bounds for event, _ in bound.terms):
+                labels[event.attribute] = labels.get(event.attribute, frozenset()) | {event.label}
+            found.append(Planned(part, attribute, labels, named, bounds[0]))
+    return found
+
+
+def _named(part: Criterion) -> dict[AttributeKey, frozenset[Hashable]]:
+    """Return the groups that a criterion itself names, by attribute."""
+    found: dict[AttributeKey, frozenset[Hashable]] = {}
+    for event, _ in part.terms if isinstance(part, LinearConstraint) else ():
+        if event.attribute is not None:
+            found[event.attribute] = found.get(event.attribute, frozenset()) | {event.group}
     return found
 
 
@@ -49,7 +79,8 @@ def plan(criterion: Criterion, attributes: Sequence[AttributeKey]) -> list[Plann
 class System:
     """The plan expanded for given groups: bounds, their events, and each event's share of the error.
 
-    ``parts`` maps bounds to verdicts; it is empty while an attribute has fewer than two groups.
+    ``parts`` maps bounds to verdicts; it is empty while an attribute has fewer than two groups, or a group that the
+    criterion names did not occur yet.
     """
 
     cells: int
@@ -69,14 +100,11 @@ class System:
         cells: int,
     ) -> System:
         """Expand the plan; ``given`` is what was known from the start."""
-        ready = {key: members for key, members in groups.items() if len(groups[base_of(key)]) > 1}
         bounds: list[Constraint] = []
         parts = []
         for part in planned:
             before = len(bounds)
-            if part.attribute is None or part.attribute in ready:
-                written = part.criterion.constraints(ready)
-                bounds += [bound for bound in written if bound.terms[0][0].attribute == part.attribute]
+            bounds += part.constraints(groups)
             parts.append(slice(before, len(bounds)))
         events = tuple(dict.fromkeys(event for bound in bounds for event, _ in bound.terms))
         position = {event: place for place, event in enumerate(events)}
@@ -86,7 +114,8 @@ class System:
                 row[position[event]] += coefficient
         labels: dict[AttributeKey | None, frozenset[int | None]] = {}
         for part in planned:
-            labels[part.attribute] = labels.get(part.attribute, frozenset()) | part.labels
+            for attribute, conditioned in part.labels.items():
+                labels[attribute] = labels.get(attribute, frozenset()) | conditioned
         shares = np.array(
             [_group_share(event, groups, given) / (len(labels) * len(labels[event.attribute])) for event in events]
         )

@@ -58,7 +58,8 @@ def alternatives(
     criterion
         dp, eo, eop, pe or ap (or their full names), selection_ratio:0.8, minimum_rate:precision:0.8,
         maximum_rate:fpr:0.1 or budget:0.2; repeat to combine several; dp by default. dp:0.02 sets a tolerance for this
-        criterion; dp@sex applies to one attribute, dp@sex,race to the two crossed.
+        criterion; dp@sex applies to one attribute, dp@sex,race to the two crossed; "dp within job" compares groups
+        inside each stratum of a column.
     margin
         How much less accuracy an alternative may have: 0.01 is one point.
     reduction
@@ -80,7 +81,7 @@ def alternatives(
     seed
         The random seed.
     """
-    from evenhand.auditing.alternatives import Question, check_amount, hold_out
+    from evenhand.auditing.alternatives import Question, check_amount, check_linear_in_decisions, hold_out
     from evenhand.cli import FAIL, INSUFFICIENT, PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
@@ -100,6 +101,7 @@ def alternatives(
         raise InputError("Give either --decision or --rule, not both.")
     wanted = combine(criterion or ["demographic_parity"], columns.sensitive)
     assert wanted is not None
+    check_linear_in_decisions(wanted)
     options = Options(criterion=wanted, costs=read_costs(costs), missing=columns.missing, random_state=seed)
     judged = None if rule is None else Rule.from_json(out.read_text(rule))
     searched = _read(file, columns, options, decision, judged, other_score or [])

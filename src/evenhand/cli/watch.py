@@ -64,12 +64,15 @@ def watch(
     The first call creates the state file, and every further call continues from it: pass each row only once.
     However often you call it, all results together are wrong with probability at most 1 - confidence.
 
+    If the criterion or the rule has strata ("dp within job"), the table needs their column, under the same name.
+
     Exit code 0: the criterion holds. 1: it is violated. 3: undecided with the rows so far.
 
     Parameters
     ----------
     rule
-        The JSON file that `fit` wrote. It decides the rows, and contains the criterion and tolerance to monitor.
+        The JSON file that `fit` wrote. It decides the rows, and contains the criterion and tolerance to monitor. A
+        randomized mixture needs --decision.
     file
         New rows: a .csv, .csv.gz, .parquet or .arrow file, a folder or glob of .parquet files, an address, or -.
     state
@@ -86,7 +89,7 @@ def watch(
         Write an HTML page with charts of the gaps over time.
     """
     import evenhand as eh
-    from evenhand.auditing.watch_text import headline
+    from evenhand.auditing.watch_text import headline, left_out_text
     from evenhand.cli import FAIL, INSUFFICIENT, PASS
     from evenhand.cli import output as out
     from evenhand.cli.criterion import combine
@@ -96,13 +99,18 @@ def watch(
     out.check_outputs({"--state": state, "--report": report}, inputs)
     if rule.suffix.lower() == ".skops":
         raise InputError("watch needs the JSON file of a rule: decide with apply first, then watch with --decision.")
-    learned = eh.Rule.from_json(out.read_text(rule))
     columns = columns or StreamColumns()
+    learned = _read_rule(rule, decided=columns.decision is not None)
     sensitive = columns.sensitive or _attributes_of(learned)
     watched = combine(criterion, sensitive) or learned.criterion
     allowed = learned.tolerance if tolerance is None else tolerance
     if watched is None or allowed is None:
         raise InputError("The rule has no criterion or tolerance: add --criterion and --tolerance.")
+    if watched.needs_joint and columns.label is None and columns.id is None:
+        raise InputError(
+            "This criterion compares decisions among rows of one label: name the column of labels with --label, or that"
+            " of identifiers with --id if labels arrive later."
+        )
     fresh = eh.Watch(
         watched,
         allowed,
@@ -118,12 +126,31 @@ def watch(
         found.update(**batch)
     found.save(state)
     out.say(headline(found))
+    if text := left_out_text(found):
+        out.say(text)
     if report is not None:
         from evenhand.report.watching import write_watch
 
         write_watch(found, report, title=f"Watch of {file.name}")
         out.say(f"The report is in {report}")
     return {"violated": FAIL, "holds": PASS, "undecided": INSUFFICIENT}[found.state]
+
+
+def _read_rule(path: Path, *, decided: bool) -> Rule:
+    """Return the rule of a file, or one of a mixture's rules, which have the same criterion, groups and strata."""
+    from evenhand.cli import output as out
+    from evenhand.errors import InputError
+    from evenhand.rules.mixture import Mixture, read_rule
+
+    found = read_rule(out.read_text(path))
+    if not isinstance(found, Mixture):
+        return found
+    if not decided:
+        raise InputError(
+            f"{path} is a randomized mixture, which decides by each row's key: decide with apply --key, then watch the"
+            " decided table with --decision decision."
+        )
+    return found.rules[0]
 
 
 def _attributes_of(rule: Rule) -> list[str]:
@@ -147,11 +174,19 @@ def _gone_on(path: Path, fresh: Watch) -> Watch:
     for name in ("criterion", "tolerance", "confidence", "window", "groups", "strata", "pos_label"):
         before, now = getattr(found, name), getattr(fresh, name)
         if before != now:
+            texts = [repr(value) if name == "criterion" else shown(value) for value in (before, now)]
             raise InputError(
-                f"--state {path} was created with {name} {shown(before)}, but now it is {shown(now)}: give --state"
-                " another name to start a new watch."
+                f"--state {path} was created with {name} {texts[0]}, but now it is {texts[1]}: give --state another"
+                f" name to start a new watch{_about_strata(name)}."
             )
     return found
+
+
+def _about_strata(name: str) -> str:
+    """Return what explains that strata differ: only those of the rule's own criterion are known from the start."""
+    return ", or repeat the options of the first call: strata are known from the rule without --criterion" * (
+        name == "strata"
+    )
 
 
 def _strata_of(rule: Rule) -> dict[str, list[Any]] | None:

@@ -21,7 +21,7 @@ from evenhand.engines.schema import Columns
 from evenhand.errors import EvenhandWarning, InputError
 from evenhand.inputs import FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.joining import in_each_stratum, join, stratum_text
+from evenhand.rules.joining import in_each_stratum, in_order, join, stratum_of, texts_of
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Options, Setting
 
@@ -56,14 +56,15 @@ def learn_in_strata(atoms: CountedCells, options: Options, tolerance: float, lea
             " larger max_in_memory (rows times used columns), or give every part of the criterion the same within=."
         )
 
+    texts = texts_of(setting)
+
     def learn_one(part: Setting) -> Rule:
-        stratum = part.system.events[0].stratum
-        assert stratum is not None
+        stratum = stratum_of(part)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             rule = learn(*stratum, part.rows.n_rows)
         for warning in said:
-            warnings.warn(f"Within {stratum_text(part)}: {warning.message}", EvenhandWarning, stacklevel=6)
+            warnings.warn(f"Within {texts[stratum]}: {warning.message}", EvenhandWarning, stacklevel=6)
         # The same events, in the same order, as seen from outside the stratum.
         return dataclasses.replace(rule, events=part.system.events, groups={**rule.groups, **part.groups})
 
@@ -99,17 +100,14 @@ def _sums(setting: Setting, rules: list[Rule]) -> tuple[float, FloatArray]:
     total = setting.rows.weights.sum()
     utility, offset = 0.0, setting.evidence.offset
     other = np.ones(len(setting.rows), dtype=bool)
-    values: dict[str, float] = {}
     for part, rule in zip(setting.strata, rules, strict=True):
         share = float(part.rows.weights.sum() / total)
         utility += share * rule.solution_.utility
         offset -= share * part.evidence.offset
-        values |= zip((bound.name for bound in part.reported), rule.solution_.values, strict=True)
-        stratum = part.system.events[0].stratum
-        assert stratum is not None
-        column = setting.rows.strata[stratum[0]]
-        other &= column.codes != column.groups.index(stratum[1])
+        name, value = stratum_of(part)
+        column = setting.rows.strata[name]
+        other &= column.codes != column.groups.index(value)
     if other.any():
         utility += offset + float(setting.evidence.gain[other & (setting.margins > 0.0)].sum())
-    found = np.array([values[bound.name] for bound in setting.reported])
+    found = np.array(in_order(setting, [rule.solution_.values for rule in rules]))
     return utility, found if setting.system.levels else found - setting.system.shift

@@ -126,6 +126,8 @@ def rule_to_onnx(
     check_flag(keyed, "keyed")
     first = rule.rules[0] if isinstance(rule, Mixture) else rule
     p, columns = _sample_columns(first) if p_y is None else _given_columns(first, p_y, p_group)
+    if not len(p):
+        raise InputError("p_y has no rows: pass some rows for the comparison, or leave p_y out to draw them.")
     graph = Graph()
     inside = _strata(first, len(p), strata, drawn=p_y is None)
     places = add_strata(graph, first)

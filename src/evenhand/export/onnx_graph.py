@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from evenhand import errors
 from evenhand._version import __version__
+from evenhand.arguments import check_text
 from evenhand.errors import InputError
 from evenhand.estimator.recalibration import FLOOR, product_pairs
 from evenhand.rules.events import Stratified
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
 
 ML = "ai.onnx.ml"
+_INNER = re.compile("(edge|constant|graft)_[0-9]")
 
 
 def require(package: str) -> Any:
@@ -45,6 +48,9 @@ class Graph:
         """Declare an input of doubles, of text, or of whole numbers."""
         if name in self._inputs:
             raise InputError(f"The graph already has an input {name!r}: rename that column.")
+        if _INNER.match(name):
+            raise InputError(f"{name!r} is a name that the graph uses for its inner edges: rename that column.")
+        check_text(name, "The name of each column")
         kinds = self.onnx.TensorProto
         kind = kinds.STRING if text else kinds.INT64 if whole else kinds.DOUBLE
         self._inputs[name] = self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
@@ -52,6 +58,8 @@ class Graph:
 
     def output(self, name: str, edge: str, kind: int, shape: Sequence[int | str]) -> None:
         """Declare an edge as an output, under its own name."""
+        if name in self._inputs:
+            raise InputError(f"The graph has an output {name!r}, so no column may have this name: rename that column.")
         self._nodes.append(self.onnx.helper.make_node("Identity", [edge], [name]))
         self._outputs.append(self.onnx.helper.make_tensor_value_info(name, kind, list(shape)))
 
@@ -61,7 +69,7 @@ class Graph:
         name = f"constant_{len(self._constants)}"
         helper = self.onnx.helper
         if array.dtype.kind in "UO":
-            text = [str(entry).encode() for entry in array.ravel()]
+            text = [check_text(str(entry), "Each label").encode() for entry in array.ravel()]
             self._constants.append(helper.make_tensor(name, self.onnx.TensorProto.STRING, array.shape, text))
         else:
             self._constants.append(self.onnx.numpy_helper.from_array(array, name))
@@ -105,6 +113,8 @@ class Graph:
             producer_name="evenhand",
             producer_version=__version__,
         )
+        for text in metadata.values():
+            check_text(text, "A name, group or label of the rule")
         helper.set_model_props(model, dict(metadata))
         self.onnx.checker.check_model(model)
         return model

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenhand.arguments import check_text
 from evenhand.errors import InputError
 from evenhand.export.onnx_graph import ML, Graph, is_in_stratum
 from evenhand.inputs import Attribute, SensitiveFeatures
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
 
 ML_OPSET = 2
+# The whole numbers of 64 bits.
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
 Strata = dict[str, NDArray[Any]]
 
 
@@ -29,11 +32,19 @@ def strata_in_graph(rule: Rule) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for column in rule.strata:
         found[column] = members = list(values_of_strata(rule, column))
+        for text in (stratum for stratum in members if isinstance(stratum, str)):
+            check_text(text, f"Each stratum of {column!r}")
         whole = all(type(s) is int or (type(s) is float and s.is_integer()) for s in members)
         if not whole and {type(stratum) for stratum in members} != {str}:
             raise InputError(
                 "ONNX can represent strata that are all text or all whole numbers; those of"
                 f" {column!r} are {members[:3]!r}: write one file for each stratum, of rule.for_stratum(...)."
+            )
+        large = [stratum for stratum in members if whole and not SMALLEST <= stratum <= LARGEST]
+        if large:
+            raise InputError(
+                f"ONNX has whole numbers from -2^63 to 2^63 - 1, but a stratum of {column!r} is {large[0]!r}: learn"
+                " with smaller numbers or with text, or write one file for each stratum, of rule.for_stratum(...)."
             )
     return found
 
@@ -123,7 +134,7 @@ def _new_stratum(members: Sequence[Any]) -> Any:
     """Return a stratum that is not among the members, of their type."""
     if isinstance(members[0], str):
         return max(members, key=lambda stratum: len(str(stratum))) + " another"
-    return type(members[0])(max(members) + 1)
+    return type(members[0])(next(number for number in range(len(members) + 1) if number not in members))
 
 
 def as_feeds(rule: Rule, strata: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

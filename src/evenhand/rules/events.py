@@ -239,8 +239,11 @@ def _inside(attribute: AttributeKey, group: Hashable, text: str, spell: Callable
     if not isinstance(attribute, Stratified):
         return f"{text}={spell(group)}"
     assert isinstance(group, tuple)
-    inside = ", ".join(f"{column}={spell(value)}" for column, value in attribute.by_column(group[0]).items())
-    return f"{attribute.attribute}={spell(group[1])}, {inside}"
+    return f"{attribute.attribute}={spell(group[1])}, {_columns_text(attribute.by_column(group[0]), spell)}"
+
+
+def _columns_text(values: Mapping[str, Hashable], spell: Callable[[Any], str]) -> str:
+    return ", ".join(f"{column}={spell(value)}" for column, value in values.items())
 
 
 def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
@@ -254,6 +257,20 @@ def event_names(events: Iterable[Event], groups: Groups) -> dict[Event, str]:
         for group in members:
             inside[name, group] = _inside(name, group, shown[name], repr if alike else str)
     return {e: str(e) if e.attribute is None else e.text(inside[e.attribute, e.group]) for e in events}
+
+
+def strata_texts(strata: Iterable[Mapping[str, Hashable]]) -> list[str]:
+    """Return each stratum in words, from its value in each column; with Python's repr if two texts would be equal.
+
+    Examples
+    --------
+    >>> from evenhand.rules.events import strata_texts
+    >>> strata_texts([{"floor": 1}, {"floor": 2}]), strata_texts([{"floor": 1}, {"floor": "1"}])
+    (['floor=1', 'floor=2'], ['floor=1', "floor='1'"])
+    """
+    listed = list(strata)
+    texts = [_columns_text(each, str) for each in listed]
+    return texts if len(set(texts)) == len(texts) else [_columns_text(each, repr) for each in listed]
 
 
 def event_to_dict(event: Event, coefficient: float) -> dict[str, Any]:

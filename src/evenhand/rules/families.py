@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from evenhand.errors import InputError
 from evenhand.inputs import Attribute, FloatArray
 from evenhand.rows import Rows
-from evenhand.rules.events import AttributeKey, Event, Stratified, base_of, event_names
+from evenhand.rules.events import AttributeKey, Event, Stratified, base_of, event_names, strata_texts
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, Term, term_name
@@ -366,11 +366,13 @@ class StratifiedFamily(Family):
         base = dict(self.setting.rule_at(np.zeros(len(self.setting.system.contrasts)), tolerance).learned_from)
         key = next(iter(self.keys.values()))
         base["strata"] = {
-            ", ".join(f"{column}={value}" for column, value in key.by_column(stratum.name).items()): {
-                "rows": len(stratum.at),
-                "weights": part.weights.tolist(),
-            }
-            for stratum, part in zip(self.strata, found.parts, strict=True)
+            text: {"rows": len(stratum.at), "weights": part.weights.tolist()}
+            for text, stratum, part in zip(
+                strata_texts(key.by_column(stratum.name) for stratum in self.strata),
+                self.strata,
+                found.parts,
+                strict=True,
+            )
         }
         return base
 

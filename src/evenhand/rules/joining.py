@@ -9,34 +9,54 @@ of the rows. Rows that are in no compared stratum are decided by the model alone
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from evenhand.errors import InfeasibleError
 from evenhand.inputs import FloatArray
+from evenhand.rules.events import strata_texts
 from evenhand.rules.rule import Rule
 from evenhand.rules.setting import Setting, pairs
 from evenhand.search import NoRule, Problem, Solution
 from evenhand.search.problem import Status
 
+T = TypeVar("T")
+Stratum = tuple[str, Hashable]
 
-def stratum_text(setting: Setting) -> str:
-    """Return the stratum of a setting in words."""
-    stratum = setting.system.events[0].stratum
+
+def stratum_of(part: Setting) -> Stratum:
+    """Return the column and the value of the stratum of one of ``setting.strata``."""
+    stratum = part.system.events[0].stratum
     assert stratum is not None
-    return f"{stratum[0]}={stratum[1]}"
+    return stratum
+
+
+def texts_of(setting: Setting) -> dict[Stratum, str]:
+    """Return each stratum of a setting in words."""
+    strata = [stratum_of(part) for part in setting.strata]
+    return dict(zip(strata, strata_texts({column: value} for column, value in strata), strict=True))
+
+
+def in_order(setting: Setting, found: Sequence[Sequence[T]]) -> tuple[T, ...]:
+    """Return a value for each reported bound, from those of the bounds of each stratum.
+
+    Bounds are matched by stratum and place: their printed names contain rounded numbers, and may be equal as text.
+    """
+    inside = {stratum_of(part): iter(values) for part, values in zip(setting.strata, found, strict=True)}
+    strata = [bound.terms[0][0].stratum for bound in setting.reported]
+    return tuple(next(inside[stratum]) for stratum in strata if stratum is not None)
 
 
 def in_each_stratum(setting: Setting, learn: Callable[[Setting], Rule]) -> list[Rule]:
     """Return the rule of each stratum; raise one error that names all strata without a rule."""
-    found, failures = [], []
+    found, failures, texts = [], [], texts_of(setting)
     for part in setting.strata:
         try:
             found.append(learn(part))
         except InfeasibleError as error:
-            failures.append((stratum_text(part), error))
+            failures.append((texts[stratum_of(part)], error))
     if failures:
         text, first = failures[0]
         others = ", ".join(name for name, _ in failures[1:])
@@ -184,17 +204,14 @@ def _status(solutions: Sequence[Solution]) -> Status:
 
 def _used(setting: Setting, solutions: Sequence[Solution]) -> tuple[tuple[float, float], ...]:
     """Return the bounds that each constraint was learnt within, in the order of all constraints."""
-    known: dict[str, tuple[float, float]] = {}
-    for part, solution in zip(setting.strata, solutions, strict=True):
-        assert solution.used is not None
-        known |= dict(zip((bound.name for bound in part.reported), solution.used, strict=True))
-    return tuple(known[bound.name] for bound in setting.reported)
+    return in_order(setting, [solution.used for solution in solutions if solution.used is not None])
 
 
 def _by_stratum(setting: Setting, solutions: Sequence[Solution]) -> dict[str, Any]:
     """Return, as plain data, the search's result for each stratum."""
+    texts = texts_of(setting)
     return {
-        stratum_text(part): {
+        texts[stratum_of(part)]: {
             "rows": part.rows.n_rows,
             "status": solution.status,
             "utility": solution.utility,

@@ -91,15 +91,19 @@ def key_numbers(key: Any, n: int) -> Keys:
     column = as_column(key, "key")
     if len(column) != n:
         raise InputError(f"key has {len(column)} rows, but there are {n} to decide: give one key for each.")
-    if column.dtype.kind in "iu":
+    if column.dtype.kind in "iu" or (column.dtype == object and all(map(_is_whole, column))):
         if len(column) and (int(column.min()) < 0 or int(column.max()) > LARGEST_KEY):
-            raise InputError("key must have whole numbers from 0 to 2^62 - 1, or texts.")
+            raise InputError(f"key must have whole numbers from 0 to 2^62 - 1, or texts; got {shown(column.tolist())}.")
         return column.astype(np.int64)
     if column.dtype.kind in "U" or (column.dtype == object and all(isinstance(item, str) for item in column)):
         return np.array([_number_of(text) for text in column.tolist()], dtype=np.int64)
     raise InputError(
         f"key must have a whole number or a text in each row, such as a customer number; got {shown(column.tolist())}."
     )
+
+
+def _is_whole(item: Any) -> bool:
+    return isinstance(item, int | np.integer) and not isinstance(item, bool)
 
 
 def _number_of(text: str) -> int:

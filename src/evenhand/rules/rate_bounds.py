@@ -315,7 +315,9 @@ class LinearConstraint(Criterion):
         """Return the bound."""
         check_groups(groups)
         for event, _ in self.terms:
-            if event.attribute is not None and event.group not in groups.get(event.attribute, ()):
+            if event.attribute is not None and event.attribute not in groups:
+                raise InputError(f"LinearConstraint names {event}; the data has the attributes {list(groups)!r}.")
+            if event.attribute is not None and event.group not in groups[event.attribute]:
                 raise InputError(f"LinearConstraint names {event}; the data has {dict(groups)!r}.")
         return (self._constraint(),)
 

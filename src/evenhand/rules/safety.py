@@ -27,6 +27,8 @@ from evenhand.text import printable
 
 MOST_NAMED = 3
 MOST = 100.0
+# Coefficients whose sum is smaller than this compare rates with each other.
+ZERO_SUM = 1e-12
 
 
 def check_safety(safety: Any) -> float:
@@ -84,12 +86,15 @@ class Safety:
         The rate that determines each event's standard error.
     counts : array of shape (events,)
         The effective number of rows in each event.
+    alike : array of shape (events,), default=None
+        The rates of all groups together, at which groups are equal; None: ``rates``.
     """
 
     system: System
     errors: float
     rates: FloatArray
     counts: FloatArray
+    alike: FloatArray | None = None
 
     @classmethod
     def of(
@@ -120,15 +125,14 @@ class Safety:
         pooled : bool, default=True
             Whether the groups' rates are assumed to be equal.
         """
-        rates = chosen @ shares
-        if not pooled:
-            return cls(system, errors, (rates * counts + 1.0) / (counts + 2.0), counts)
+        own = chosen @ shares
+        alike = np.empty_like(own)
         kinds = [(event.label, event.stratum) for event in system.events]
         for kind in dict.fromkeys(kinds):
             like = np.array([other == kind for other in kinds])
-            mean, n = float(np.average(rates[like], weights=priors[like])), float(counts[like].sum())
-            rates[like] = (mean * n + 1.0) / (n + 2.0)
-        return cls(system, errors, rates, counts)
+            mean, n = float(np.average(own[like], weights=priors[like])), float(counts[like].sum())
+            alike[like] = (mean * n + 1.0) / (n + 2.0)
+        return cls(system, errors, alike if pooled else (own * counts + 1.0) / (counts + 2.0), counts, alike)
 
     def draw_in(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the tightened bounds; both have shape (steps, constraints).
@@ -154,15 +158,30 @@ class Safety:
     def _room(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far each bound is from the centre of its constraint.
 
-        A comparison is centred where all rates are equal, a single rate in the middle of its allowed range.
+        A comparison is centred where all rates are equal, a single rate in the middle of its allowed range. A precision
+        or an accuracy of one group is a sum of rates: it is centred at their present value, if that is allowed.
         """
         matrix = self.system.matrix
         least, most = np.minimum(matrix, 0.0).sum(axis=1), np.maximum(matrix, 0.0).sum(axis=1)
         low, high = np.maximum(lower, least), np.minimum(upper, most)
-        equal = matrix @ self.rates
+        equal = self._equal()
         compared = (np.count_nonzero(matrix, axis=1) > 1) & (low <= equal) & (equal <= high)
         centre = np.where(compared, equal, (low + high) / 2.0)
         return np.maximum(centre - low, 0.0), np.maximum(high - centre, 0.0)
+
+    def _equal(self) -> FloatArray:
+        """Return the value of each constraint where all groups have equal rates."""
+        matrix = self.system.matrix
+        found: FloatArray = matrix @ self.rates
+        for k, bound in enumerate(self.system.measured):
+            if len(bound.terms) < 2:
+                continue
+            if all(event.kind == "selection" for event, _ in bound.terms):
+                found[k] = matrix[k] @ (self.rates if self.alike is None else self.alike)
+            elif abs(sum(coefficient for _, coefficient in bound.terms)) < ZERO_SUM:
+                # Equal rates for each label are not equal accuracies, because shares of labels differ between groups.
+                found[k] = -self.system.shift[k]
+        return found
 
     def _errors_at(self, bounds: FloatArray) -> FloatArray:
         """Return the standard error of each constraint's value at its bound."""

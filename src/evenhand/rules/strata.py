@@ -17,6 +17,7 @@ from evenhand.inputs import (
     factorize,
     is_named,
     named_columns,
+    sort_groups,
 )
 from evenhand.rules.events import Stratified
 
@@ -133,7 +134,7 @@ def places_of_new_rows(
     if strange and key.thin is None:
         raise InputError(
             f"The stratum {strange[0]!r} of {key.within!r} did not occur when the rule was learnt, which has"
-            f" {sorted(map(str, known))!r}, so its rates are unknown. With thin=30 in the criterion, for example, such"
+            f" {list(sort_groups(known))!r}, so its rates are unknown. With thin=30 in the criterion, for example, such"
             " rows are left to the model's own decisions."
         )
     return pair_codes(pairs, strata.groups, members)
