@@ -185,6 +185,20 @@ def test_a_column_in_which_every_value_is_unknown_compares_nothing():
     assert mixed.solution_.utility == pytest.approx(plain.solution_.utility, abs=1e-9)
 
 
+@pytest.mark.parametrize("thin", [(2, 16), (30, 2)])
+def test_two_parts_may_leave_out_different_strata_of_one_column(thin):
+    rows, strata = draw(4, 300, missing=0.1)
+    job = np.where(np.arange(300) < 40, "few", strata["job"])
+    criterion = eh.DemographicParity(within="job", thin=thin[0]) & eh.EqualOpportunity(within="job", thin=thin[1])
+    with pytest.warns(eh.EvenhandWarning, match="job=few"):
+        mixed = eh.learn_rule(*rows, criterion=criterion, strata=job, tolerance=0.05, randomize=True)
+    expected = mixed.expected_decision(*rows[2:], strata=job)
+    inside = (job == "few") & ((rows[0] == 1) | (thin[0] == 2))
+    rates = [expected[inside & (rows[1] == g)].mean() for g in (0, 1)]
+    assert abs(rates[0] - rates[1]) <= 0.05 + 1e-8
+    assert mixed.solution_.utility == pytest.approx(np.mean(np.where(rows[0] == 1, expected, 1 - expected)))
+
+
 def moved(rows, strata):
     """Return strata with values that are new and, where there are two columns, combinations that did not occur."""
     numbers = np.arange(len(rows[0]))
@@ -205,7 +219,9 @@ def test_json_is_exact_and_old_rules_keep_their_version(name):
         read.expected_decision(*rows[2:], strata=new), mixed.expected_decision(*rows[2:], strata=new)
     )
     assert {rule["version"] for rule in json.loads(mixed.to_json())["rules"]} == {5}
-    assert json.loads(mixed.to_json())["rules"][0]["within"]
+    for wrong in ("1", "false", '"yes"'):
+        with pytest.raises(eh.RuleFormatError, match="A group must be"):
+            read_rule(mixed.to_json().replace('"other": true', f'"other": {wrong}'))
     whole = learnt(name, missing=0.0)[0]
     assert {rule["version"] for rule in json.loads(whole.to_json())["rules"]} == {4}
 

@@ -264,10 +264,14 @@ def _decode(value: Any) -> Hashable:
     if isinstance(value, Mapping):
         if set(value) != {"tuple"} or not isinstance(value["tuple"], list):
             raise RuleFormatError("A group must be text, a number, a boolean or a tuple of those.")
-        return tuple(OTHER if part == _OTHER else _decode(part) for part in value["tuple"])
+        return tuple(OTHER if _is_other(part) else _decode(part) for part in value["tuple"])
     if isinstance(value, str | bool | int | float):
         return value
     raise RuleFormatError(f"A group or label must be text, a number or a boolean; got {value!r}.")
+
+
+def _is_other(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() == _OTHER.keys() and value["other"] is True
 
 
 def _number(value: Any) -> float:
