@@ -158,7 +158,7 @@ class Rows:
     def _every_pair(self, key: Stratified) -> tuple[tuple[Hashable, Hashable], ...]:
         if key.within not in self.strata:
             read_strata(None, [key.within], len(self))
-        check_known(key, self.strata[key.within])
+        check_known(key, self.strata)
         return tuple(itertools.product(self.strata[key.within].groups, self.groups[key.attribute]))
 
     def _kept(self, key: Stratified, criterion: Criterion, judging: bool) -> tuple[Hashable, ...]:
@@ -188,12 +188,11 @@ class Rows:
         return tuple(pair for pair in pairs if isinstance(pair, tuple) and pair[0] not in thin)
 
     def within(self, key: Stratified, strata: Sequence[Hashable]) -> Self:
-        """Return the rows with an attribute inside each of some strata; unchanged if they have it."""
-        return (
-            self
-            if key in self.groups
-            else self._within(key, tuple(itertools.product(strata, self.groups[key.attribute])))
-        )
+        """Return the rows with an attribute inside each of some strata; unchanged if they have it there."""
+        known = {pair[0] for pair in self.groups.get(key, ()) if isinstance(pair, tuple)}
+        if known.issuperset(strata):
+            return self
+        return self._within(key, tuple(itertools.product(strata, self.groups[key.attribute])))
 
     def _within(self, key: Stratified, pairs: tuple[Hashable, ...]) -> Self:
         """Return the rows with an attribute whose groups are the given pairs of stratum and group."""

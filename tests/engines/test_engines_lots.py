@@ -74,6 +74,31 @@ def test_spark_draws_as_python_does(mixture, table, spark):
         check(found, mixture, small, key)
 
 
+def test_spark_draws_in_strata_that_are_not_compared(table, spark):
+    from evenhand.engines import spark as engine
+
+    p, joint = arrays(table)
+    numbers = np.arange(len(p))
+    job = np.array(["a", "b", None], dtype=object)[numbers % 3]
+    floor = np.array([1, 2, None], dtype=object)[numbers // 3 % 3]
+    criterion = eh.DemographicParity(within="job", thin=5) & eh.DemographicParity(within="floor", thin=5)
+    mixture = eh.learn_rule(
+        table["y"].to_numpy(), table["sex"].to_numpy(zero_copy_only=False), p, joint, criterion=criterion,
+        tolerance=0.0, strata={"job": job, "floor": floor}, randomize=True,
+    )  # fmt: skip
+    strata = {"job": np.where(numbers % 7 == 3, "new", job), "floor": np.where(numbers % 5 == 2, 9, floor)}
+    rows = table.select(["p", *JOINT.values(), "id"])
+    for name, kind in (("job", pa.string()), ("floor", pa.int64())):
+        rows = rows.append_column(name, pa.array(strata[name].tolist(), kind))
+    some = slice(0, 400)
+    found = engine.apply(mixture, spark.createDataFrame(rows.slice(0, 400)), p_y="p", p_group=JOINT, key="id").toArrow()
+    inside = {name: column[some] for name, column in strata.items()}
+    expected = mixture.expected_decision(p[some], joint[some], strata=inside)
+    assert found["expected_decision"].to_pylist() == expected.tolist()
+    keys = table["id"].to_numpy()[some]
+    assert found["decision"].to_pylist() == mixture.decide(p[some], joint[some], strata=inside, key=keys).tolist()
+
+
 @pytest.mark.parametrize("engine", [arrow, duckdb], ids=["arrow", "duckdb"])
 def test_a_key_that_cannot_be_one_is_refused(engine, mixture, table):
     rule = mixture.rules[0]

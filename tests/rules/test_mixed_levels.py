@@ -45,12 +45,15 @@ def counts(rules, rows):
     return rules @ (inside * y[:, None]), rules @ inside
 
 
-def best_at_level(rules, rows, level, tolerance):
-    """Return the best accuracy of a mixture whose precisions are from the level to the level plus the tolerance."""
+def best_at_level(rules, rows, level, tolerance, gained=None):
+    """Return the best accuracy of a mixture whose precisions are from the level to the level plus the tolerance.
+
+    ``gained`` has what each rule gains, if it is not its accuracy.
+    """
     true, chosen = counts(rules, rows)
-    accuracy = (rules == rows[0]).mean(axis=1)
+    gained = (rules == rows[0]).mean(axis=1) if gained is None else gained
     matrix = np.vstack([(level * chosen - true).T, (true - (level + tolerance) * chosen).T])
-    result = linprog(-accuracy, matrix, np.zeros(4), np.ones((1, len(rules))), [1.0])
+    result = linprog(-gained, matrix, np.zeros(4), np.ones((1, len(rules))), [1.0])
     return -result.fun if result.status == 0 else -np.inf
 
 
@@ -204,6 +207,48 @@ def test_f1_at_equal_precision_is_the_optimum_over_every_level(seed, tolerance):
     assert mixed.solution_.utility == pytest.approx(2 * expected[rows[0] == 1].sum() / (expected.sum() + rows[0].sum()))
     true, chosen = counts(expected[None], rows)
     assert np.ptp(true / chosen) <= tolerance + 1e-7
+
+
+def with_precise_rules(seed, n=9):
+    """Return rows on which the best mixture may have a group whose precision is 1."""
+    rng = np.random.default_rng(seed)
+    group, y = np.arange(n) % 2, (np.arange(n) // 2) % 2
+    p_y = np.clip(0.5 + 0.2 * (y - 0.5) + 0.25 * rng.normal(size=n), 0.02, 0.98)
+    share = 0.5 * rng.dirichlet(np.ones(2), n)
+    share[np.arange(n), group] += 0.5
+    return y, group, p_y, np.stack([share * (1 - p_y)[:, None], share * p_y[:, None]], axis=1)
+
+
+def best_of_all(rules, rows, tolerance, objective):
+    """Return the best value of an objective of any mixture of rules, at many levels: 1 minus the tolerance is one."""
+    levels = [*np.linspace(0.0, 1.0, 21), 1.0 - tolerance]
+    if objective == "f1":
+        return max(best_f1_at_level(rules, rows, level, tolerance) for level in levels)
+    right, positive = rules == rows[0], rows[0] == 1
+    gained = right.mean(axis=1)
+    if objective == "balanced_accuracy":
+        gained = 0.5 * (right[:, positive].mean(axis=1) + right[:, ~positive].mean(axis=1))
+    return max(best_at_level(rules, rows, level, tolerance, gained) for level in levels)
+
+
+@pytest.mark.parametrize(
+    ("objective", "seed", "tolerance"),
+    [
+        ("accuracy", 7, 0.1),
+        ("accuracy", 9, 0.3),
+        ("f1", 7, 0.1),
+        ("f1", 9, 0.3),
+        ("balanced_accuracy", 6, 0.3),
+        ("balanced_accuracy", 7, 0.1),
+    ],
+)
+def test_the_bound_holds_at_the_level_from_which_on_the_ceiling_is_one(objective, seed, tolerance):
+    rows = with_precise_rules(seed)
+    rules = all_rules(setting_of(*rows, criterion="pp", objective=objective)).astype(float)
+    truth = best_of_all(rules, rows, tolerance, objective)
+    mixed = eh.learn_rule(*rows, criterion="pp", tolerance=tolerance, objective=objective, randomize=True)
+    assert mixed.solution_.upper_bound >= truth - 1e-9
+    assert mixed.solution_.utility >= truth - ENOUGH
 
 
 def test_ranges_of_levels_are_searched_only_for_what_is_better(monkeypatch):

@@ -171,15 +171,22 @@ def test_rows_of_new_strata_are_left_to_the_model_or_refused(learnt):
         plain.decide(*rows[2:], strata=job)
 
 
-def test_thin_strata_are_the_models_and_count_in_bounds_on_everyone():
+@pytest.mark.parametrize("budget", [False, True])
+def test_thin_strata_are_the_models_unless_a_bound_on_everyone_reaches_them(budget):
     rows, job = draw(9, 300)
     job = np.where(np.arange(300) < 6, "few", job)
-    criterion = eh.DemographicParity(within="job", thin=20) & eh.SelectionBudget(upper=0.4)
+    inside = eh.DemographicParity(within="job", thin=20)
+    criterion = inside & eh.SelectionBudget(upper=0.4) if budget else inside
     with pytest.warns(eh.EvenhandWarning, match="left to the model"):
         mixed = eh.learn_rule(*rows, strata=job, criterion=criterion, tolerance=0.02, randomize=True)
     expected = mixed.expected_decision(*rows[2:], strata=job)
-    np.testing.assert_array_equal(expected[:6], rows[2][:6] > 0.5)
-    assert expected.mean() <= 0.4 + 1e-9
+    if budget:
+        assert expected.mean() <= 0.4 + 1e-9
+        assert mixed.for_stratum("few") == mixed.for_stratum("new")
+        assert mixed.learned_from["strata"]["job=(not compared)"]["rows"] == 6
+    else:
+        np.testing.assert_array_equal(expected[:6], rows[2][:6] > 0.5)
+        assert len(mixed.learned_from["strata"]) == 3
     assert mixed.solution_.utility == pytest.approx(np.mean(np.where(rows[0] == 1, expected, 1 - expected)))
 
 

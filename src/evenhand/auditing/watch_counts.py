@@ -86,7 +86,7 @@ def read_batch(
 
 def _of_known_strata(key: Stratified, column: Attribute, known: tuple[Hashable, ...] | None) -> Attribute:
     """Return a column of strata in which those that were not declared are unknown; raise without ``thin``."""
-    check_known(key, column)
+    check_known(key, {key.within: column})
     strange = [place for place, stratum in enumerate(column.groups) if known is not None and stratum not in known]
     if strange and key.thin is None:
         raise InputError(

@@ -18,7 +18,16 @@ from evenhand.rules.mixture_strata import compared_strata
 from evenhand.rules.rule import Rule
 from evenhand.rules.rule_strata import NO_STRATUM, rule_of_stratum, strata_of
 from evenhand.rules.scores import SUM_SLACK
-from evenhand.rules.sql import Dialect, StratumTest, Texts, dialect_of, fair_margin, group_cells, known_strata
+from evenhand.rules.sql import (
+    Dialect,
+    StratumTest,
+    Texts,
+    dialect_of,
+    fair_margin,
+    group_cells,
+    known_strata,
+    stratum_test,
+)
 
 _UNSOUND = (
     "evenhand: a row has scores that are not probabilities, or do not sum to 1"
@@ -110,7 +119,7 @@ def added_columns(
     spelling = dialect_of(dialect)
     if not rule.strata:
         return _columns_of(rule, p_y, p_group, spelling, error)
-    is_in = _stratum_test(kinds, spelling)
+    is_in = _stratum_test(rule, kinds, spelling)
     if len(rule.strata) > 1:
         return _columns_of(rule, p_y, p_group, spelling, error, is_in)
     (column,), key = rule.strata, rule.stratified[0]
@@ -118,7 +127,7 @@ def added_columns(
     inside = [_in_stratum(rule, {column: s}, p_y, p_group, spelling, error) for s in members]
     tests = [is_in(key, stratum) for stratum in members]
     if all(key.thin is not None for key in rule.stratified):
-        rest = _in_stratum(rule, {column: object()}, p_y, p_group, spelling, error)
+        rest = _in_stratum(rule, {column: NO_STRATUM}, p_y, p_group, spelling, error)
     else:
         rest = [f"{error}({spelling.label(_NO_STRATUM.format(column))})"] * len(inside[0])
     return [
@@ -217,7 +226,7 @@ def drawn_columns(
     score, (column, kind) = spelling.name(p_y), key
     cells = group_cells(rule, p_group, spelling)
     base = _base_margin(rule, score, spelling)
-    is_in = _stratum_test(kinds, spelling)
+    is_in = _stratum_test(rule, kinds, spelling)
     inside = cells | _cells_of_strata(rule, cells, spelling, is_in)
     guards = [(_sound(score, cells), _UNSOUND)]
     guards += [(condition, _NO_STRATUM.format(name)) for name, condition in known_strata(rule, is_in).items()]
@@ -254,12 +263,10 @@ def drawn_columns(
     ]
 
 
-def _stratum_test(kinds: Mapping[str, str], spelling: Dialect) -> StratumTest:
+def _stratum_test(rule: Rule, kinds: Mapping[str, str], spelling: Dialect) -> StratumTest:
     """Return how to write that a row is in a stratum."""
-    return lambda key, stratum: " AND ".join(
-        f"{spelling.name(column)} = {value_text(value, kinds[column], column, spelling)}"
-        for column, value in key.by_column(stratum).items()
-    )
+    names = {column: spelling.name(column) for column in rule.strata}
+    return stratum_test(rule, names, lambda column, value: value_text(value, kinds[column], column, spelling))
 
 
 def _by_stratum(mixture: Mixture, is_in: StratumTest, expression: Callable[[Mixture], str]) -> str:

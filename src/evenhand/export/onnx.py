@@ -86,8 +86,8 @@ def rule_to_onnx(
     returns, because ONNX has no MD5.
 
     A rule or mixture with strata has one more input, ``stratum``, text or 64-bit whole numbers of shape (rows,); a rule
-    with several columns of strata has ``stratum_NAME`` for each. A new stratum is decided by the model alone if the
-    criterion has ``thin``; otherwise its margin is NaN.
+    with several columns of strata has ``stratum_NAME`` for each. With ``thin`` in the criterion, a new stratum is
+    decided by the parts of the criterion that are not within it, or by the model alone; otherwise its margin is NaN.
 
     A graph does not check its input: if a probability is NaN, the margin is NaN and the label negative; a value outside
     [0, 1] is clipped.

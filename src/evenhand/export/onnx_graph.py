@@ -15,7 +15,7 @@ from evenhand._version import __version__
 from evenhand.arguments import check_text
 from evenhand.errors import InputError
 from evenhand.estimator.recalibration import FLOOR, product_pairs
-from evenhand.rules.events import Stratified
+from evenhand.rules.events import OTHER, Stratified
 from evenhand.rules.rule_strata import weights_by_stratum
 
 if TYPE_CHECKING:
@@ -254,10 +254,9 @@ def is_in_stratum(
     places: Mapping[str, str],
 ) -> str:
     """Return the edge of whether each row is in a stratum; ``places`` are its values' places in ``strata``."""
-    tests = [
-        graph.add("Equal", places[column], graph.constant(np.int64(strata[column].index(value))))
-        for column, value in key.by_column(stratum).items()
-    ]
+    # The place of a value that is not compared is -1.
+    codes = {c: -1 if value == OTHER else strata[c].index(value) for c, value in key.by_column(stratum).items()}
+    tests = [graph.add("Equal", places[column], graph.constant(np.int64(code))) for column, code in codes.items()]
     same: str = functools.reduce(lambda one, other: graph.add("And", one, other), tests)
     return same
 

@@ -12,6 +12,7 @@ from evenhand.arguments import check_text
 from evenhand.errors import InputError
 from evenhand.export.onnx_graph import ML, Graph, is_in_stratum
 from evenhand.inputs import Attribute, SensitiveFeatures
+from evenhand.rules.events import OTHER
 from evenhand.rules.rule_strata import NO_STRATUM, strata_of, values_of_strata
 from evenhand.rules.strata import read_strata
 
@@ -84,7 +85,7 @@ def _places(graph: Graph, name: str, members: Sequence[Hashable]) -> str:
 def by_stratum(graph: Graph, rule: Rule, places: Mapping[str, str], add: Callable[[Any], str]) -> str:
     """Return the edge of each row's number, from the edges that ``add`` returns for each stratum of a mixture.
 
-    Rows of other strata have the number of the model alone if the rule allows it, else NaN.
+    Rows of strata without any have the number of the model alone if the rule allows it, else NaN.
     """
     key, codes = rule.stratified[0], strata_in_graph(rule)
     thin = all(key.thin is not None for key in rule.stratified)
@@ -119,8 +120,12 @@ def sample_strata(rule: Rule, n_rows: int) -> Strata:
     """
     if rule.stratified[0].crossed and rule.stratified[0].thin is None:
         known = strata_of(rule, rule.stratified[0])
+        new = {column: _new_stratum(members) for column, members in strata_in_graph(rule).items()}
         drawn = [known[row % len(known)] for row in range(n_rows)]
-        return {column: _objects([values[k] for values in drawn]) for k, column in enumerate(rule.strata)}
+        return {
+            column: _objects([new[column] if values[k] == OTHER else values[k] for values in drawn])
+            for k, column in enumerate(rule.strata)
+        }
     found, period = {}, 1
     for column, members in strata_in_graph(rule).items():
         if all(key.thin is not None for key in rule.stratified if column in key.columns):

@@ -18,6 +18,7 @@ from evenhand.auditing.tally import read_decided
 from evenhand.errors import InputError
 from evenhand.inputs import (
     Attribute,
+    FloatArray,
     GroupProbabilities,
     Missing,
     SensitiveFeatures,
@@ -37,15 +38,15 @@ from evenhand.report.crossed import crossed_groups, crossings
 from evenhand.rows import Rows
 from evenhand.rules import scores
 from evenhand.rules.criteria import Criterion, check_tolerance, resolve
-from evenhand.rules.events import AttributeKey, Stratified, display_names
+from evenhand.rules.events import AttributeKey, Stratified, display_names, is_other
 from evenhand.rules.frontier import Frontier
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.mixture_strata import compared_strata
 from evenhand.rules.objective import ACCURACY, in_words
 from evenhand.rules.rule import Rule
-from evenhand.rules.rule_strata import strata_of
+from evenhand.rules.rule_strata import columns_within, strata_as_learnt
 from evenhand.rules.safety import ThinCell, thin_text
-from evenhand.rules.strata import column_of, places_of_new_rows, read_strata
+from evenhand.rules.strata import places_of_new_rows, read_strata
 from evenhand.statistics.intervals import check_confidence
 from evenhand.versions import versions
 
@@ -290,13 +291,24 @@ def _with_strata(rows: Rows, rule: Rule | Mixture | None) -> Rows:
     """Return rows with the strata of a rule; raise for a new stratum, unless the rule allows it."""
     if rule is None:
         return rows
+    strata = strata_as_learnt(_first(rule), rows.strata)
     for key in [name for name in rule.groups if isinstance(name, Stratified)]:
-        places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], column_of(key, rows.strata))
-        if key.crossed:
-            rows = rows.within(key, strata_of(rule.rules[0] if isinstance(rule, Mixture) else rule, key))
-            continue
-        rows = dataclasses.replace(rows, groups={**rows.groups, key: rule.groups[key]})
+        places_of_new_rows(key, rule.groups[key], rule.groups[key.attribute], strata)
+        if not key.crossed:
+            compared = tuple(pair for pair in rule.groups[key] if isinstance(pair, tuple) and not is_other(pair[0]))
+            rows = dataclasses.replace(rows, groups={**rows.groups, key: compared})
     return rows
+
+
+def _first(rule: Rule | Mixture) -> Rule:
+    return rule.rules[0] if isinstance(rule, Mixture) else rule
+
+
+def _columns(rule: Rule | Mixture, rows: Rows) -> dict[AttributeKey, FloatArray] | None:
+    """Return the probabilities that a rule decides by."""
+    if not all(name in rows.p_group for name in rule.attributes):
+        return rows.p_group or None
+    return columns_within(_first(rule), rows.p_group, rows.strata) or None
 
 
 def _with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, rule: Rule | Mixture | None) -> Rows:
@@ -317,7 +329,7 @@ def _with_group_probabilities(rows: Rows, p_group: GroupProbabilities | None, ru
 
 
 def _picture(rows: Rows, rules: Sequence[Rule], chosen: int, random_state: int) -> dict[str, Any] | None:
-    bias_scores = rules[0].bias_scores(rows.p_y, rows.p_group)
+    bias_scores = rules[0].bias_scores(rows.p_y, _columns(rules[0], rows))
     first = rows.attributes[rules[0].attributes[0]] if rules[0].attributes else None
     codes = first.codes if first else np.zeros(len(rows), dtype=np.intp)
     names = group_texts(first.groups) if first else ["everyone"]
@@ -403,8 +415,9 @@ def _step(
 def _positive(rule: Rule | Mixture, rows: Rows) -> NDArray[np.bool_]:
     """Return a mask of the positive decisions; the draws of a mixture depend on the scores."""
     if isinstance(rule, Mixture):
-        return rule.lots(rows.p_y, rows.p_group) < rule.expected_decision(rows.p_y, rows.p_group)
-    return rule.decision_function(rows.p_y, rows.p_group) > 0.0
+        given = rows.p_y, _columns(rule, rows)
+        return rule.lots(*given) < rule.expected_decision(*given)
+    return rule.decision_function(rows.p_y, _columns(rule, rows)) > 0.0
 
 
 def _terms(rule: Rule | Mixture) -> list[dict[str, Any]]:
@@ -418,7 +431,7 @@ def _terms(rule: Rule | Mixture) -> list[dict[str, Any]]:
 
 
 def _mixture(mixture: Mixture, rows: Rows) -> dict[str, Any]:
-    expected = mixture.expected_decision(rows.p_y, rows.p_group)
+    expected = mixture.expected_decision(rows.p_y, _columns(mixture, rows))
     by_lot = int(((expected > 0.0) & (expected < 1.0)).sum())
     strata = [
         {"stratum": text, "weights": list(mixture.for_stratum(stratum).weights)}
@@ -457,7 +470,7 @@ def _shown(estimate: Mapping[str, float]) -> str:
 def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDArray[np.bool_]) -> list[dict[str, Any]]:
     """Return receipts of flipped rows: for each group and direction, a typical row."""
     attribute = rows.attributes[rule.attributes[0]] if rule.attributes else next(iter(rows.attributes.values()))
-    fair = rule.decision_function(rows.p_y, rows.p_group)
+    fair = rule.decision_function(rows.p_y, _columns(rule, rows))
     found: list[tuple[int, int]] = []
     for code in range(len(attribute.groups)):
         for upwards in (True, False):
@@ -470,7 +483,7 @@ def _receipts(rows: Rows, rule: Rule, flipped: NDArray[np.bool_], positive: NDAr
         return []
     names = group_texts(attribute.groups)
     some = rows.take(np.array(chosen, dtype=np.intp))
-    explained = rule.explain(some.p_y, some.p_group or None)
+    explained = rule.explain(some.p_y, _columns(rule, some))
     return [
         {
             "row": row,

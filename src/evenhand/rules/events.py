@@ -81,6 +81,22 @@ class Intersection:
         return f"Intersection({', '.join(map(repr, self.attributes))})"
 
 
+@dataclass(frozen=True, repr=False)
+class OtherStrata:
+    """Stands for every value of a column of strata that is not compared: thin, unknown or new."""
+
+    def __repr__(self) -> str:
+        return "(not compared)"
+
+
+OTHER = OtherStrata()
+
+
+def is_other(stratum: Hashable) -> bool:
+    """Return whether a stratum, or a part of a combination, stands for those that are not compared."""
+    return stratum == OTHER or (isinstance(stratum, tuple) and OTHER in stratum)
+
+
 @dataclass(frozen=True)
 class Stratified:
     """An attribute inside each stratum of a column: its groups are the pairs (stratum, group) that are compared.
@@ -98,7 +114,7 @@ class Stratified:
         whose stratum is unknown or new. None raises an error instead.
     crossed : tuple of str
         If the strata are the combinations of several columns' values: these columns, and ``within`` is a text for all
-        of them. Only mixtures have such strata.
+        of them. Only mixtures have such strata, and only they have rules in :data:`OTHER`.
     """
 
     attribute: str | Intersection

@@ -6,11 +6,13 @@ mixed: the rules then have a free threshold that their criterion does not mentio
 **Strata.** The stratum of a row is known when it is decided, so each stratum has its own rules and its own weights. The
 linear program has one row of weights for each stratum (:mod:`evenhand.search.mixed`), so that constraints may involve
 several strata. A contrast that is not within a stratum has a weight z of its own in each stratum. This is more
-general than one rule for all strata, so the bound holds for those, too. Rows in no compared stratum are decided by the
-model alone. If the criterion has several columns of strata, the strata are the combinations of their values that occur,
-and a constraint within one column involves the combinations of one of its values. The rules of the strata are then
-combined: a number between 0 and 1 chooses a rule in each stratum, and each interval of numbers with the same choice is
-one combined rule.
+general than one rule for all strata, so the bound holds for those, too. If the criterion has several columns of
+strata, the strata are the combinations of their values that occur, and a constraint within one column involves the
+combinations of one of its values. Rows whose stratum is not compared (thin or unknown) are a stratum like the others,
+:data:`evenhand.rules.events.OTHER`, with the contrasts that reach them: those that are not within strata and, with
+several columns, those of the columns in which their value is compared. Without any, the model alone decides these rows.
+The rules of the strata are then combined: a number between 0 and 1 chooses a rule in each stratum, and each interval of
+numbers with the same choice is one combined rule.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from evenhand.rules.mixture import Mixture
 from evenhand.rules.rate_bounds import SelectionBudget
 from evenhand.rules.rule import Rule, Term, term_name
 from evenhand.rules.setting import Setting
-from evenhand.rules.strata import column_of
+from evenhand.rules.strata import column_of, compared_among
 from evenhand.search.mixed import Mixed, bound_by, mix
 from evenhand.search.problem import NoRule, Problem, Solution
 
@@ -51,7 +53,8 @@ def family_of(setting: Setting) -> Family:
 
 def rules_of(setting: Setting, wider: Setting) -> Family:
     """Return the rules of a setting; ``wider`` is the same setting, or that with a free threshold."""
-    return StratifiedFamily(setting, wider) if setting.options.criterion.strata else Family(setting, wider)
+    within = any(isinstance(name, Stratified) for name in setting.system.attributes)
+    return StratifiedFamily(setting, wider) if within else Family(setting, wider)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,14 +159,15 @@ class StratifiedFamily(Family):
     def keys(self) -> dict[AttributeKey | None, Stratified]:
         """The attributes within strata, by attribute; None is the first of them."""
         compared = [key for key in self.wider.system.attributes if isinstance(key, Stratified)]
-        first = compared[0]
-        found: dict[AttributeKey | None, Stratified] = {None: first, **{key.attribute: key for key in compared}}
-        if len(self.columns) > 1:
-            thin = [key.thin for key in compared]
-            least = None if None in thin else min(size for size in thin if size is not None)
-            text = " & ".join(self.columns)
-            found = {key.attribute: Stratified(key.attribute, text, least, self.columns) for key in compared}
-            found[None] = first = found[first.attribute]
+        thin = [key.thin for key in compared]
+        # Without thin in one part, a stratum or a combination that did not occur is an error.
+        least = None if None in thin else min(size for size in thin if size is not None)
+        crossed = self.columns if len(self.columns) > 1 else ()
+        place = " & ".join(self.columns), least, crossed
+        found: dict[AttributeKey | None, Stratified] = {
+            key.attribute: Stratified(key.attribute, *place) for key in compared
+        }
+        found[None] = first = found[compared[0].attribute]
         for name in self.wider.system.attributes:
             if not isinstance(name, Stratified) and name not in found:
                 found[name] = dataclasses.replace(first, attribute=name)
@@ -172,29 +176,36 @@ class StratifiedFamily(Family):
     @cached_property
     def column(self) -> Attribute:
         """Each row's stratum, or combination of strata."""
-        return column_of(self.keys[None], self.wider.rows.strata)
+        return column_of(self.keys[None], self._placed.strata)
+
+    @cached_property
+    def _placed(self) -> Rows:
+        """The rows, with OTHER for each value of a column of strata that is not compared."""
+        strata = [event.stratum for event in self.wider.system.events if event.stratum is not None]
+        compared = {name: tuple(dict.fromkeys(s[1] for s in strata if s[0] == name)) for name in self.columns}
+        given = self.wider.rows.strata
+        placed = {name: compared_among(given[name], values) for name, values in compared.items()}
+        return dataclasses.replace(self.wider.rows, strata=placed)
 
     @cached_property
     def rows(self) -> Rows:
         """The rows, with the probabilities of all attributes within strata."""
-        rows = self.wider.rows
+        rows = self._placed
         for key in self.keys.values():
             rows = rows.within(key, self.members)
         return rows
 
     @cached_property
     def members(self) -> tuple[Hashable, ...]:
-        """The compared strata, or the combinations in which something is compared."""
-        strata = dict.fromkeys(event.stratum for event in self.wider.system.events if event.stratum is not None)
-        if len(self.columns) == 1:
-            return tuple(stratum[1] for stratum in strata if stratum is not None)
-        if len(self.column.groups) > MOST_COMBINATIONS:
+        """The strata, or combinations, that a contrast reaches; a free threshold for known groups does not count."""
+        if len(self.columns) > 1 and len(self.column.groups) > MOST_COMBINATIONS:
             raise InputError(
                 f"The columns of strata {list(self.columns)!r} have {len(self.column.groups):,} combinations, and a"
                 f" mixture has its own rules and weights in each of at most {MOST_COMBINATIONS}: merge small strata,"
                 " use one column, or leave out randomize."
             )
-        return tuple(cell for cell in self.column.groups if any(self._within(one, cell) for one in strata))
+        strata = dict.fromkeys(event.stratum for event in self.setting.system.events)
+        return tuple(member for member in self.column.groups if any(self._within(one, member) for one in strata))
 
     def _within(self, stratum: tuple[str, Hashable] | None, member: Hashable) -> bool:
         """Tell whether the rows of a member are in a stratum; None is everyone."""
@@ -259,7 +270,7 @@ class StratifiedFamily(Family):
 
     @cached_property
     def strata(self) -> tuple[_Stratum, ...]:
-        """The compared strata."""
+        """The strata that a contrast reaches."""
         return tuple(
             _Stratum(
                 stratum,
@@ -272,7 +283,7 @@ class StratifiedFamily(Family):
 
     @cached_property
     def rest(self) -> FloatArray:
-        """The model's own decisions on rows of no compared stratum; 0 on the others."""
+        """The model's own decisions on rows that no contrast reaches; 0 on the others."""
         alone = (self.wider.margins > 0.0).astype(np.float64)
         for stratum in self.strata:
             alone[stratum.at] = 0.0
@@ -297,7 +308,7 @@ class StratifiedFamily(Family):
         return bound_by(whole, multipliers, value, parts)
 
     def _split(self, problem: Problem) -> tuple[Problem, list[Problem]]:
-        """Return a problem in which other rows than those of compared strata are constants, and its parts."""
+        """Return a problem in which rows that no contrast reaches are constants, and its parts."""
         constant = self.rest @ problem.effects
         divisor = problem.divisor
         if divisor is not None:

@@ -33,6 +33,7 @@ from evenhand.rules.mixing import best_mixture
 from evenhand.rules.mixture import Mixture
 from evenhand.rules.rate_bounds import MinimaxRate
 from evenhand.rules.reserving import CERTIFYING_SHARE_OF_LADDERS, reserve_rows, rows_of
+from evenhand.rules.rule_strata import Columns, columns_within
 from evenhand.rules.rungs import PARTS_OF_TOLERANCE, certificate, expected_widths, inner_bounds, tally, tested
 from evenhand.rules.setting import Options, Setting
 from evenhand.search.mixed import Mixed
@@ -108,8 +109,13 @@ def certify_mixture(
 
 def _drawn(mixture: Mixture, rows: Rows, lots: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return a mask of the rows that a mixture decides 1 with these lots."""
-    drawn: NDArray[np.bool_] = lots < mixture.expected_decision(rows.p_y, rows.p_group)
+    drawn: NDArray[np.bool_] = lots < mixture.expected_decision(rows.p_y, _given(mixture, rows))
     return drawn
+
+
+def _given(mixture: Mixture, rows: Rows) -> Columns:
+    """Return the probabilities that a mixture decides by."""
+    return columns_within(mixture.rules[0], rows.p_group, rows.strata)
 
 
 def _from_ladder(
@@ -133,7 +139,7 @@ def _from_ladder(
     passed = fixed_sequence(claimed, successes, trials, confidence)
     if passed == 0:
         own = np.column_stack([rows_of(event, setting.rows) for event in events])
-        drawn = ladder[0].lots(setting.rows.p_y, setting.rows.p_group)
+        drawn = ladder[0].lots(setting.rows.p_y, _given(ladder[0], setting.rows))
         learnt = tally(_drawn(ladder[0], setting.rows, drawn), setting.rows, events, own)
         anchors = [claim.estimate(*learnt) for claim in claimed]
         ratio = len(certifying) / len(setting.rows)

@@ -7,7 +7,8 @@ of a mixture, and the argument of :mod:`evenhand.rules.levels` holds for mixture
 **A common level** (:class:`evenhand.PredictiveParity`): branch and bound over ranges of levels. The best mixture within
 the floors and ceilings of a range bounds all mixtures whose level is in it. A second bound comes from the multipliers
 of the best mixture at a single level: for fixed multipliers the bound of :mod:`evenhand.search.mixed` is convex in the
-level, so the larger of its values at the two ends holds for the range. Its error shrinks faster than the range.
+level up to where the ceiling reaches 1, and convex from there on. So the largest of its values at the two ends, and
+there, holds for the range (:meth:`_Common.bound` has the proof). Its error shrinks faster than the range.
 Mixtures are infinitely many, so that ranges can be halved without end: the search stops when no mixture is better by
 more than :data:`ENOUGH`, and what is left is the stated gap.
 
@@ -183,15 +184,25 @@ class _Common(_Levelled):
     def bound(self, box: _Box, multipliers: FloatArray, known: dict[tuple[float, ...], float]) -> float:
         """Return a bound on the mixtures whose levels are in a box; ``known`` has the bounds at some corners.
 
-        For fixed multipliers, the bound at a single level is a largest value of functions that are linear in the
-        level, and so is convex in it: over a box it is largest at a corner.
+        For fixed multipliers lambda, the bound at single levels is the largest value of ``U - lambda . V`` of any rule,
+        plus terms of bounds that do not depend on the levels. With TP true and FP false positives of a group, its floor
+        at level l is ``(1 - l) TP - l FP >= 0``, and its ceiling ``(1 - c) TP - c FP <= 0``, where c is the smaller of
+        ``l + slack`` and 1. Each V is a sum of terms in one level each, which are linear in it on either side of
+        ``1 - slack``. So where no level crosses that, the bound is a largest value of linear functions, which is
+        convex, and over a box it is largest at a corner. A box that some levels cross consists of such boxes: their
+        corners have ``1 - slack`` among their levels. For a quotient, the bound increases with that on ``N - v D``.
         """
-        corners = list(itertools.product(*box.values()))
+        corners = list(itertools.product(*(self._ends(level, *ends) for level, ends in box.items())))
         for corner in corners:
             if corner not in known:
                 problem = self.problem({level: (at, at) for level, at in zip(box, corner, strict=True)})
                 known[corner] = self.family.bound(problem, multipliers, self.utility)
         return max(known[corner] for corner in corners)
+
+    def _ends(self, level: Level, low: float, high: float) -> tuple[float, ...]:
+        """Return the ends of a range of levels, and between them the level from which on the ceiling is 1."""
+        kink = 1.0 - self.slack[level]
+        return (low, kink, high) if low < kink < high else (low, high)
 
     def spread(self, expected: FloatArray, level: Level) -> tuple[float, float]:
         """Return the lowest and the highest rate of the groups that have one; one half twice if none has."""

@@ -13,6 +13,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenhand.errors import EvenhandWarning, InfeasibleError, InputError
 from evenhand.rows import Rows
@@ -22,6 +23,7 @@ from evenhand.rules.families import family_of
 from evenhand.rules.ladder import at_asked_bounds, left_alone, warn_of_thin_cells, warn_without_safety
 from evenhand.rules.mixed_levels import best_levelled
 from evenhand.rules.mixture import Mixture
+from evenhand.rules.rule_strata import columns_within
 from evenhand.rules.safety import thin_text
 from evenhand.rules.setting import Options, Setting, pairs
 from evenhand.search.problem import FEASIBILITY_SLACK, NoRule, Solution
@@ -47,8 +49,7 @@ def best_mixture(rows: Rows, options: Options, tolerance: float) -> Mixture:
         return _safe_level(setting, tolerance)
     if {"precision", "npv"} & options.criterion.kinds:
         plain = _mixed(at_asked_bounds(setting), tolerance)
-        given = rows.p_y, setting.rows.p_group
-        drawn = plain.lots(*given) < plain.expected_decision(*given)
+        drawn = _drawn(plain, setting)
         setting = dataclasses.replace(setting, reference=drawn)
     warn_of_thin_cells(setting, tolerance)
     alone = left_alone(setting, tolerance)
@@ -77,13 +78,20 @@ def _mixed(setting: Setting, tolerance: float) -> Mixture:
     return family.answer(found, problem, tolerance, found.upper_bound)
 
 
+def _drawn(mixture: Mixture, setting: Setting) -> NDArray[np.bool_]:
+    """Return a mask of the rows that a mixture decides positively, drawn by the scores."""
+    given = columns_within(mixture.rules[0], setting.rows.p_group, setting.rows.strata)
+    drawn: NDArray[np.bool_] = mixture.lots(setting.rows.p_y, given) < mixture.expected_decision(
+        setting.rows.p_y, given
+    )
+    return drawn
+
+
 def _safe_level(setting: Setting, tolerance: float) -> Mixture:
     """Do the same as :func:`best_mixture` for predictive parity, whose single tolerance is tightened."""
     levels.check_safe(setting)
     plain = _mixed(at_asked_bounds(setting), tolerance)
-    given = setting.rows.p_y, setting.rows.p_group
-    drawn = plain.lots(*given) < plain.expected_decision(*given)
-    asked, used, thin = levels.drawn_in(setting, tolerance, drawn)
+    asked, used, thin = levels.drawn_in(setting, tolerance, _drawn(plain, setting))
     if thin:
         warnings.warn(thin_text(thin), EvenhandWarning, stacklevel=4)
     criterion = dataclasses.replace(setting.options.criterion, tolerance=used)

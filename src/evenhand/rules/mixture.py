@@ -217,6 +217,7 @@ class Mixture(Displayed):
         ----------
         strata : label, tuple of labels, or dict of labels by column
             As in :meth:`evenhand.Rule.for_stratum`; a tuple has a label of each column, in the order of ``strata``.
+            With ``thin`` in the criterion, a label that is not compared, or None, stands for all of these.
         """
         return Mixture(*mixture_strata.rules_of_stratum(self, strata))
 

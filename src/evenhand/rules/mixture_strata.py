@@ -14,7 +14,7 @@ from evenhand.errors import InputError
 from evenhand.inputs import FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
 from evenhand.rules.events import Stratified
 from evenhand.rules.lots import key_numbers
-from evenhand.rules.rule_strata import NO_STRATUM, Columns, read_plain, strata_of, with_strata
+from evenhand.rules.rule_strata import NO_STRATUM, Columns, read_plain, strata_as_learnt, strata_of, with_strata
 from evenhand.rules.strata import column_of, places_of_new_rows, read_strata
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ def _codes_of_strata(
     first: Rule, members: Sequence[Hashable], strata: SensitiveFeatures, n_rows: int
 ) -> NDArray[np.intp]:
     """Return the place of each row's stratum among the compared ones; -1 if it is not one of them."""
-    found = read_strata(strata, first.strata, n_rows, new=True)
+    found = strata_as_learnt(first, read_strata(strata, first.strata, n_rows, new=True))
     column = column_of(first.stratified[0], found)
     for key in first.stratified:
-        places_of_new_rows(key, first.groups[key], first.groups[key.attribute], column)
+        places_of_new_rows(key, first.groups[key], first.groups[key.attribute], found)
     place = {stratum: code for code, stratum in enumerate(members)}
     return np.array([*(place.get(stratum, -1) for stratum in column.groups), -1], dtype=np.intp)[column.codes]
 

@@ -14,7 +14,7 @@ from evenhand.arguments import is_number, is_whole, shown
 from evenhand.errors import InputError
 from evenhand.rules.constraints import Constraint
 from evenhand.rules.criterion import Composite, Criterion, Level, Ranges, check_several
-from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Groups, Kind, Stratified, event_names
+from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Groups, Kind, Stratified, event_names, is_other
 from evenhand.rules.rate_bounds import LinearConstraint
 
 
@@ -71,7 +71,8 @@ class _Comparison(Criterion):
             strata: dict[Hashable, list[Hashable]] = {}
             for pair in groups[key]:
                 assert isinstance(pair, tuple)
-                strata.setdefault(pair[0], []).append(pair)
+                if not is_other(pair[0]):
+                    strata.setdefault(pair[0], []).append(pair)
             for pairs in strata.values():
                 yield key, tuple(pairs)
 
@@ -119,7 +120,8 @@ class DemographicParity(_Parity):
     thin : int or None, default=None
         A stratum in which a compared cell (a group, or a group and a label) has fewer rows than this is left to the
         model's own decisions, with a warning that names it. So are rows whose stratum is unknown or did not occur when
-        the rule was learnt. With ``None``, a cell with fewer than two rows and a new stratum are errors.
+        the rule was learnt. Other parts of the criterion that reach these rows may still change them. With ``None``, a
+        cell with fewer than two rows and a new stratum are errors.
 
     Examples
     --------

@@ -12,7 +12,17 @@ import numpy as np
 
 from evenhand.errors import InputError, RuleFormatError
 from evenhand.rules import criteria
-from evenhand.rules.events import FEWEST_ROWS, AttributeKey, Event, Intersection, Stratified, base_of, display_names
+from evenhand.rules.events import (
+    FEWEST_ROWS,
+    OTHER,
+    AttributeKey,
+    Event,
+    Intersection,
+    Stratified,
+    base_of,
+    display_names,
+    is_other,
+)
 from evenhand.search.problem import Solution, Status
 
 if TYPE_CHECKING:
@@ -20,11 +30,11 @@ if TYPE_CHECKING:
 
 FORMAT = "evenhand-rule"
 MIXTURE_FORMAT = "evenhand-mixture"
-VERSION = 4
+VERSION = 5
 LARGEST = 1_000_000
 # Version 2 has "crossed": the parts of each crossed attribute. Version 3 has the requested and the used bounds of a
-# solution. Version 4 has "within": which attributes are compared within which strata. A rule is written in the
-# earliest version that can represent it.
+# solution. Version 4 has "within": which attributes are compared within which strata. Version 5 has OTHER among the
+# strata, which stands for those that are not compared. A rule is written in the earliest version that can represent it.
 _FIELDS = {
     "format",
     "version",
@@ -45,6 +55,7 @@ _DECISION = (
 # The search's time and machine are not part of the rule.
 _NOT_WRITTEN = {"seconds", "stopped", "expected_optimum", "prove"}
 _BOUNDS = ("asked", "used")
+_OTHER = {"other": True}
 
 
 def write(rule: Rule) -> str:
@@ -59,7 +70,7 @@ def write(rule: Rule) -> str:
     }
     data = {
         "format": FORMAT,
-        "version": 4 if within else _version(rule, crossed=bool(crossed)),
+        "version": _version(rule),
         "decision": _DECISION,
         "labels": {"negative": _encode(rule.classes[0]), "positive": _encode(rule.classes[1])},
         "costs": {"false_positive": rule.costs[0], "false_negative": rule.costs[1]},
@@ -85,8 +96,14 @@ def write(rule: Rule) -> str:
     return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _version(rule: Rule, *, crossed: bool) -> int:
-    return 3 if rule.solution is not None and rule.solution.used is not None else 2 if crossed else 1
+def _version(rule: Rule) -> int:
+    """Return the earliest version that can represent a rule."""
+    inside = [pair for key, pairs in rule.groups.items() if isinstance(key, Stratified) for pair in pairs]
+    if inside:
+        return 5 if any(isinstance(pair, tuple) and is_other(pair[0]) for pair in inside) else 4
+    if rule.solution is not None and rule.solution.used is not None:
+        return 3
+    return 2 if any(isinstance(name, Intersection) for name in rule.groups) else 1
 
 
 def read(text: str, make_rule: type[Rule], make_term: type[Term]) -> Rule:
@@ -232,6 +249,8 @@ def _encode(value: Hashable) -> Any:
         value = value.item()
     if isinstance(value, tuple):
         return {"tuple": [_encode(part) for part in value]}
+    if value == OTHER:
+        return dict(_OTHER)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"The group or label {value!r} cannot be written to JSON.")
     if isinstance(value, str | bool | int | float):
@@ -245,10 +264,14 @@ def _decode(value: Any) -> Hashable:
     if isinstance(value, Mapping):
         if set(value) != {"tuple"} or not isinstance(value["tuple"], list):
             raise RuleFormatError("A group must be text, a number, a boolean or a tuple of those.")
-        return tuple(_decode(part) for part in value["tuple"])
+        return tuple(OTHER if _is_other(part) else _decode(part) for part in value["tuple"])
     if isinstance(value, str | bool | int | float):
         return value
     raise RuleFormatError(f"A group or label must be text, a number or a boolean; got {value!r}.")
+
+
+def _is_other(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() == _OTHER.keys() and value["other"] is True
 
 
 def _number(value: Any) -> float:

@@ -13,8 +13,8 @@ from evenhand.arguments import check_label, shown
 from evenhand.errors import InputError
 from evenhand.inputs import Attribute, FloatArray, GroupProbabilities, SensitiveFeatures, read_probabilities
 from evenhand.rules import scores
-from evenhand.rules.events import AttributeKey, Event, Stratified
-from evenhand.rules.strata import column_of, places_of_new_rows, read_strata, spread
+from evenhand.rules.events import OTHER, AttributeKey, Event, Stratified
+from evenhand.rules.strata import compared_among, places_of_new_rows, read_strata, spread
 
 if TYPE_CHECKING:
     from evenhand.rules.rule import Rule
@@ -59,13 +59,33 @@ def read_plain(rule: Rule, p: FloatArray, p_group: GroupProbabilities | None) ->
     return scores.read_group_probabilities(p_group, groups, len(p), known=rule.groups)
 
 
+def columns_within(rule: Rule, p_group: Mapping[AttributeKey, FloatArray], strata: Mapping[str, Attribute]) -> Columns:
+    """Return the probabilities of a rule's groups together with those within each stratum, of rows that are read."""
+    columns = {name: p_group[name] for name in rule.attributes}
+    return columns | _spread(rule, columns, strata)
+
+
 def _spread(rule: Rule, columns: Columns, strata: Mapping[str, Attribute]) -> Columns:
     found: Columns = {}
+    own = strata_as_learnt(rule, strata)
     for key in rule.stratified:
-        members, pairs, column = rule.groups[key.attribute], rule.groups[key], column_of(key, strata)
-        places = places_of_new_rows(key, pairs, members, column)
+        members, pairs = rule.groups[key.attribute], rule.groups[key]
+        column, places = places_of_new_rows(key, pairs, members, own)
         found[key] = spread(columns[key.attribute], column.codes, places, len(pairs))
     return found
+
+
+def strata_as_learnt(rule: Rule, strata: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Return columns of strata whose values a rule knows; others are OTHER where the rule has something for these."""
+    return {
+        name: compared_among(column, values_of_strata(rule, name)) if has_other(rule, name) else column
+        for name, column in strata.items()
+    }
+
+
+def has_other(rule: Rule, column: str) -> bool:
+    """Return whether a rule has something for the values of a column of strata that are not compared."""
+    return OTHER in _values_of_strata(rule, column)
 
 
 def strata_of(rule: Rule, key: Stratified) -> tuple[Any, ...]:
@@ -91,11 +111,15 @@ def weights_by_stratum(rule: Rule, key: Stratified, weights: FloatArray) -> dict
 
 def values_of_strata(rule: Rule, column: str) -> tuple[Any, ...]:
     """Return the values of one column of strata that a rule knows, also as a part of combinations."""
+    return tuple(value for value in _values_of_strata(rule, column) if value != OTHER)
+
+
+def _values_of_strata(rule: Rule, column: str) -> dict[Any, None]:
     found: list[Any] = []
     for key in rule.stratified:
         if column in key.columns:
             found += [key.by_column(stratum)[column] for stratum in strata_of(rule, key)]
-    return tuple(dict.fromkeys(found))
+    return dict.fromkeys(found)
 
 
 def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
@@ -107,8 +131,9 @@ def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
         given = dict(zip(rule.strata, strata, strict=True))
     if given.keys() != set(rule.strata):
         raise InputError(f"This rule has strata of {list(rule.strata)!r}: name one of each; got {shown(strata)}.")
+    given = {column: _as_learnt(rule, column, value) for column, value in given.items()}
     for key in rule.stratified:
-        stratum = check_label(_stratum_of(key, given), f"The stratum of {key.within!r}")
+        stratum = _stratum_of(key, given)
         if stratum not in strata_of(rule, key) and key.thin is None:
             raise InputError(
                 f"The rule has no stratum {shown(stratum)} of {key.within!r}; it has {list(strata_of(rule, key))!r}."
@@ -129,6 +154,13 @@ def rule_of_stratum(rule: Rule, strata: Any) -> Rule:
         learned_from={},
         solution=None,
     )
+
+
+def _as_learnt(rule: Rule, column: str, value: Any) -> Any:
+    """Return a value of a column of strata, or OTHER if it is not compared and the rule has something for these."""
+    check_label(value, f"The stratum of {column!r}")
+    known = value is NO_STRATUM or not has_other(rule, column) or value in values_of_strata(rule, column)
+    return value if known else OTHER
 
 
 def _stratum_of(key: Stratified, given: Mapping[str, Any]) -> Any:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from evenhand.arguments import check_choice, check_text, shown
 from evenhand.errors import InputError
 from evenhand.inputs import EDGE_SLACK
-from evenhand.rules.events import Stratified
-from evenhand.rules.rule_strata import NO_STRATUM, strata_of, weights_by_stratum
+from evenhand.rules.events import OTHER, Stratified
+from evenhand.rules.rule_strata import NO_STRATUM, strata_of, values_of_strata, weights_by_stratum
 from evenhand.rules.scores import by_attribute
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def to_sql(
         return case_of_strata(
             rule, strata, spelling, lambda own: to_sql(rule.for_stratum(own), output=output, **options)
         )
-    is_in = _stratum_test(_strata_columns(rule, strata), spelling)
+    is_in = _stratum_test(rule, _strata_columns(rule, strata), spelling)
     cells = group_cells(rule, p_group, spelling)
     margin = fair_margin(rule, spelling.name(p_y), cells, spelling, is_in)
     known = " AND ".join(known_strata(rule, is_in).values())
@@ -229,7 +229,7 @@ def case_of_strata(
     if not rule.strata:
         raise InputError("This rule has no strata: leave strata out. They are for a criterion with within=.")
     columns, key = _strata_columns(rule, strata), rule.stratified[0]
-    is_in = _stratum_test(columns, spelling)
+    is_in = _stratum_test(rule, columns, spelling)
     members = dict.fromkeys(stratum for key in rule.stratified for stratum in strata_of(rule, key))
     cases = [f"WHEN {is_in(key, stratum)} THEN {expression(key.by_column(stratum))}" for stratum in members]
     thin = all(key.thin is not None for key in rule.stratified)
@@ -237,12 +237,27 @@ def case_of_strata(
     return f"CASE {' '.join(cases)}{rest} END"
 
 
-def _stratum_test(columns: Mapping[str, str], spelling: Dialect) -> StratumTest:
+def _stratum_test(rule: Rule, columns: Mapping[str, str], spelling: Dialect) -> StratumTest:
     """Return how to write that a row is in a stratum."""
-    return lambda key, stratum: " AND ".join(
-        f"{spelling.name(columns[column])} = {spelling.label(value)}"
-        for column, value in key.by_column(stratum).items()
+    return stratum_test(
+        rule, {name: spelling.name(given) for name, given in columns.items()}, lambda _, v: spelling.label(v)
     )
+
+
+def stratum_test(rule: Rule, names: Mapping[str, str], literal: Callable[[str, Hashable], str]) -> StratumTest:
+    """Return how to write that a row is in a stratum.
+
+    ``names`` has the expression of each column of strata, and ``literal`` writes a value, given its column.
+    """
+
+    def is_in(column: str, value: Hashable) -> str:
+        name = names[column]
+        if value != OTHER:
+            return f"{name} = {literal(column, value)}"
+        compared = ", ".join(literal(column, known) for known in values_of_strata(rule, column))
+        return f"({name} IS NULL OR {name} NOT IN ({compared}))" if compared else "1 = 1"
+
+    return lambda key, stratum: " AND ".join(is_in(*each) for each in key.by_column(stratum).items())
 
 
 def to_the_edge(text: str, spelling: Dialect) -> str:

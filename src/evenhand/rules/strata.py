@@ -19,7 +19,7 @@ from evenhand.inputs import (
     named_columns,
     sort_groups,
 )
-from evenhand.rules.events import Stratified
+from evenhand.rules.events import OTHER, Stratified
 
 Codes = NDArray[np.intp]
 # The number of strata or cells that a message names.
@@ -76,21 +76,31 @@ def column_of(key: Stratified, strata: Mapping[str, Attribute]) -> Attribute:
     return Attribute(key.within, groups, codes)
 
 
+def compared_among(column: Attribute, compared: Sequence[Hashable]) -> Attribute:
+    """Return a column whose values are the compared ones and, if some row has another or none, :data:`OTHER`."""
+    place = {stratum: code for code, stratum in enumerate(compared)}
+    other = len(compared)
+    codes = np.array([*(place.get(stratum, other) for stratum in column.groups), other], dtype=np.intp)[column.codes]
+    groups = (*compared, OTHER) if (codes == other).any() else tuple(compared)
+    return Attribute(column.name, groups, codes)
+
+
 def check_unstratified(strata: Sequence[str], where: str, instead: str) -> None:
     """Raise if a criterion or a rule has strata where they are not supported."""
     if strata:
         raise InputError(f"{where} does not support within= ({strata[0]!r} here): {instead}.")
 
 
-def check_known(key: Stratified, strata: Attribute) -> None:
-    """Raise if a row's stratum is not known, unless such rows are left to the model."""
-    unknown = np.flatnonzero(strata.codes < 0)
-    if unknown.size and key.thin is None:
-        raise InputError(
-            f"The column of strata {key.within!r} is missing in {unknown.size} rows (the first is row {unknown[0]}):"
-            " drop them, give them a separate stratum, or leave them to the model's own decisions, with thin=30 in"
-            " the criterion."
-        )
+def check_known(key: Stratified, strata: Mapping[str, Attribute]) -> None:
+    """Raise if a row's value in a column of strata is not known, unless such rows are left to the model."""
+    for column in key.columns if key.thin is None else ():
+        unknown = np.flatnonzero(strata[column].codes < 0)
+        if unknown.size:
+            raise InputError(
+                f"The column of strata {column!r} is missing in {unknown.size} rows (the first is row {unknown[0]}):"
+                " drop them, give them a separate stratum, or leave them to the model's own decisions, with thin=30 in"
+                " the criterion."
+            )
 
 
 def pair_codes(pairs: Sequence[Hashable], strata: Sequence[Hashable], members: Sequence[Hashable]) -> Codes:
@@ -122,22 +132,23 @@ def spread(probabilities: FloatArray, codes: Codes, places: Codes, n_pairs: int)
 
 
 def places_of_new_rows(
-    key: Stratified, pairs: Sequence[Hashable], members: Sequence[Hashable], strata: Attribute
-) -> Codes:
-    """Do the same as :func:`pair_codes` for the strata of new rows; raise for one that is not among the pairs.
+    key: Stratified, pairs: Sequence[Hashable], members: Sequence[Hashable], strata: Mapping[str, Attribute]
+) -> tuple[Attribute, Codes]:
+    """Return the strata of new rows, and the result of :func:`pair_codes`; raise for one that is not among the pairs.
 
     With ``thin`` in the criterion such a stratum is left to the model's own decisions.
     """
     check_known(key, strata)
+    column = column_of(key, strata)
     known = {pair[0] for pair in pairs if isinstance(pair, tuple)}
-    strange = [stratum for stratum in strata.groups if stratum not in known]
+    strange = [stratum for stratum in column.groups if stratum not in known]
     if strange and key.thin is None:
         raise InputError(
             f"The stratum {strange[0]!r} of {key.within!r} did not occur when the rule was learnt, which has"
             f" {list(sort_groups(known))!r}, so its rates are unknown. With thin=30 in the criterion, for example, such"
             " rows are left to the model's own decisions."
         )
-    return pair_codes(pairs, strata.groups, members)
+    return column, pair_codes(pairs, column.groups, members)
 
 
 def thin_text(key: Stratified, cells: Mapping[Hashable, str]) -> str:
