@@ -19,7 +19,7 @@ from evenhand.engines.neighbourhood import learn_nearby
 from evenhand.engines.opening import sample_of
 from evenhand.engines.plane import learn_in_the_plane
 from evenhand.engines.quotient import learn_quotient
-from evenhand.engines.reading import Reader, TooManyError
+from evenhand.engines.reading import AllRowsError, Reader, TooManyError
 from evenhand.engines.schema import Columns
 from evenhand.errors import InfeasibleError, InputError
 from evenhand.rows import Rows, with_group_probabilities
@@ -115,7 +115,7 @@ def check_larger(options: Options, again: bool) -> None:
 def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tolerance: float) -> Rule | None:
     """Return the best rule for all rows, or None if too many of them would have to be fetched.
 
-    Where few rows are different, the first pass has brought back all of them, and they are learnt from in memory.
+    Where few rows are different, all of them are brought back, and they are learnt from in memory.
     """
 
     def learn(ground: Ground) -> Rule:
@@ -125,14 +125,18 @@ def learn_out_of_core(atoms: CountedCells, reader: Reader, options: Options, tol
             return learn_quotient(ground, _Repeatedly(reader), sample_of(ground, reader))
         return _learn(ground, reader)
 
-    try:
-        if reader.complete and reader.sample is not None:
-            reader.brought = len(reader.sample)
-            rule = best_rule(_all_rows(reader.sample, options), options, tolerance)
-        else:
+    rule = None
+    if not reader.complete:
+        try:
             rule = _with_safety(learn, atoms, options, tolerance)
-    except TooManyError:
-        return None
+        except TooManyError:
+            return None
+        except AllRowsError:
+            pass
+    if rule is None:
+        assert reader.sample is not None
+        reader.brought = len(reader.sample)
+        rule = best_rule(_all_rows(reader.sample, options), options, tolerance)
     learned = {**rule.learned_from, "reading": reader.described(), "columns": reader.columns.remember()}
     return dataclasses.replace(rule, learned_from=learned)
 

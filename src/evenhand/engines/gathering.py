@@ -100,6 +100,15 @@ class RawRows:
         """The number of rows of the data."""
         return int(self.rows.sum())
 
+    @cached_property
+    def n_different(self) -> int:
+        """How many rows are different, given rows in the order of :meth:`sorted`."""
+        new = np.zeros(max(len(self) - 1, 0), dtype=bool)
+        for name, column in self.frame.items():
+            if name != "w":
+                new |= column[1:] != column[:-1]
+        return int(new.sum()) + bool(len(self))
+
     def take(self, index: NDArray[Any]) -> RawRows:
         """Return some of the rows."""
         frame = {name: column[index] for name, column in self.frame.items()}

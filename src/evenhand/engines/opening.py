@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evenhand.engines import _kernels
 from evenhand.engines.gathering import Everything, Gatherer, RawRows, ordered
 from evenhand.engines.ground import Atoms, Ground
-from evenhand.engines.reading import Counted, Reader, TooManyError
+from evenhand.engines.reading import AllRowsError, Counted, Reader, TooManyError
 from evenhand.engines.schema import DEVIATIONS, FINEST, Columns, Frame, Words
 
 # Rows in the sample, at most; at least half as many if there are more.
@@ -155,9 +155,12 @@ def sample_of(ground: Ground, reader: Reader) -> RawRows:
     """Return a sample of the rows: that of the first pass, or one that is drawn in another pass."""
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
     raw = reader.drawn(share, ("s0", *ground.linear.names))
-    if raw is None or len(raw) < FEWEST_DRAWN:
+    if raw is None or raw.n_different < min(FEWEST_DRAWN, ground.n_rows // 8):
         # Rows with the same scores are drawn together, so these are few scores: perhaps all rows can be had.
-        raw = reader.sorted_rows(Everything())
+        reader.sample = reader.sorted_rows(Everything())
+        if reader.sample is not None:
+            reader.complete = True
+            raise AllRowsError
     if raw is None or len(raw) < 2:
         raise TooManyError
     return raw

@@ -59,6 +59,10 @@ class TooManyError(Exception):
         self.upper_bound = upper_bound
 
 
+class AllRowsError(Exception):
+    """All rows are in memory after all, because few of them are different: the reader's sample is complete."""
+
+
 class Reader:
     """A table, the used columns, and a limit for its rows in memory. It counts passes and rows.
 
