@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -100,24 +101,37 @@ class RawRows:
         """The number of rows of the data."""
         return int(self.rows.sum())
 
-    @cached_property
-    def n_different(self) -> int:
-        """How many rows are different, given rows in the order of :meth:`sorted`."""
-        new = np.zeros(max(len(self) - 1, 0), dtype=bool)
+    def distinct(self) -> RawRows:
+        """Return the rows with equal ones as one, given rows in the order of :meth:`sorted`."""
+        new = np.zeros(len(self), dtype=bool)
+        new[:1] = True
         for name, column in self.frame.items():
             if name != "w":
-                new |= column[1:] != column[:-1]
-        return int(new.sum()) + bool(len(self))
+                new[1:] |= column[1:] != column[:-1]
+        if new.all():
+            return self
+        first = np.flatnonzero(new)
+        found = self.take(first)
+        frame = {**found.frame, "w": np.add.reduceat(self.frame["w"], first)} if self.weighted else found.frame
+        return RawRows(self.schema, frame, np.add.reduceat(self.rows, first), self.weighted)
 
     def take(self, index: NDArray[Any]) -> RawRows:
         """Return some of the rows."""
         frame = {name: column[index] for name, column in self.frame.items()}
         return RawRows(self.schema, frame, self.rows[index], self.weighted)
 
-    def sorted(self) -> RawRows:
-        """Return the rows in an order that does not depend on the one in which they came."""
-        names = [name for name in self.frame if name != "w"]
-        return self.take(ordered(np.column_stack([self.frame[name] for name in names])))
+    @classmethod
+    def joined(cls, columns: Columns, parts: Sequence[Frame]) -> RawRows:
+        """Return the rows of some parts, none of which are merged."""
+        weighted, names = columns.weight is not None, inner_names(columns.schema)
+        names = [*names, "w"] if weighted else names
+        frame = {name: np.concatenate([np.empty(0), *(part[name] for part in parts)]) for name in names}
+        return cls(columns.schema, frame, np.ones(len(frame["s0"]), dtype=np.int64), weighted)
+
+    def sorted(self, index: NDArray[np.intp] | None = None) -> RawRows:
+        """Return the rows, or some of them, in an order that does not depend on the one in which they came."""
+        found = np.arange(len(self)) if index is None else index
+        return self.take(found[ordered([column for name, column in self.frame.items() if name != "w"], found)])
 
     @property
     def weight(self) -> FloatArray:
@@ -167,15 +181,21 @@ def check_weight(found: float, counted: float) -> None:
         )
 
 
-def ordered(keys: FloatArray) -> NDArray[np.intp]:
-    """Return the order of rows by all of their columns; the first one distinguishes nearly all of them."""
-    order = np.argsort(keys[:, 0], kind="stable")
-    first = keys[order, 0]
+def inner_names(schema: Schema) -> list[str]:
+    """Return the names of the columns that distinguish rows."""
+    return ["s0", *(name for names in schema.names for name in names), "label", *schema.coded]
+
+
+def ordered(columns: Sequence[NDArray[Any]], index: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the order of some rows by all of their columns; the first one distinguishes nearly all of them."""
+    first = columns[0][index]
+    order = np.argsort(first, kind="stable")
+    first = first[order]
     alike = np.zeros(len(order), dtype=bool)
     alike[1:] = first[1:] == first[:-1]
     alike[:-1] |= alike[1:]
     tied = order[alike]
-    order[alike] = tied[np.lexsort(keys[tied].T[::-1])]
+    order[alike] = tied[np.lexsort([column[index[tied]] for column in reversed(columns)])]
     return order
 
 
@@ -184,7 +204,7 @@ class Gatherer:
 
     def __init__(self, columns: Columns, most: int) -> None:
         self.schema, self.weighted, self.most = columns.schema, columns.weight is not None, most
-        self.names = ["s0", *(name for names in self.schema.names for name in names), "label", *self.schema.coded]
+        self.names = inner_names(self.schema)
         self._parts: list[FloatArray] = []
         self._size = 0
         self.full = False

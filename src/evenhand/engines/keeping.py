@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
 from evenhand.engines.distances import HALF, ROW, LineCounts, Lines
-from evenhand.engines.gathering import Gatherer, RawRows
+from evenhand.engines.gathering import RawRows
 from evenhand.engines.reading import Reader
 from evenhand.engines.schema import Columns, Frame
 from evenhand.engines.strip import InStrip, Strip
@@ -55,13 +55,10 @@ class Keeper:
             self._parts = [_within(self.size, *part) for part in self._parts]
             self._number = sum(len(radii) for radii, _ in self._parts)
 
-    def rows(self) -> RawRows | None:
+    def rows(self) -> RawRows:
         """Return the kept rows, in the order in which they came."""
-        gatherer = Gatherer(self.columns, self.most)
         parts, self._parts = self._parts, []
-        for _, frame in parts:
-            gatherer.add(frame)
-        return gatherer.result()
+        return RawRows.joined(self.columns, [frame for _, frame in parts])
 
 
 def _within(size: float, radii: FloatArray, frame: Frame) -> tuple[FloatArray, Frame]:
@@ -81,7 +78,7 @@ class Kept:
         choice = InStrip(self.tally, HALF, strip, np.zeros(ground.n_codes))
         wanted = np.flatnonzero(choice.keep({**raw.frame, "n": raw.weight}))
         others = self.counts.weight_from(HALF) - self._above_the_centre()
-        return choice, others + choice.sure, raw.take(wanted).sorted()
+        return choice, others + choice.sure, raw.sorted(wanted)
 
     def _above_the_centre(self) -> FloatArray:
         """Return the weight of each code of the kept rows that are counted as decided 1 at the centre."""
@@ -99,9 +96,9 @@ def count_and_keep(reader: Reader, tally: Lines, sample: RawRows) -> tuple[LineC
         return LineCounts(tally, reader.count_dense(tally)), None
     counts = LineCounts(tally, keeper.counts)
     counts.check_all()
-    raw = keeper.rows() if keeper.size > 0.0 else None
-    if raw is None:
+    if keeper.size <= 0.0:
         return counts, None
+    raw = keeper.rows()
     reader.brought += len(raw)
     return counts, Kept(tally, counts, raw, keeper.size)
 

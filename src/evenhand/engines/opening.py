@@ -82,7 +82,7 @@ class Opening:
         # Most tables have no equal rows, and this tells it quickly.
         if 1 + np.count_nonzero(np.diff(np.sort(hashes.astype(np.int32)))) > self.most:
             return False
-        merged = _merged([part for part in self._sample if len(part[0])])
+        merged = _merged(self._sample)
         if len(merged[0]) > self.most:
             return False
         self._sample = [merged]
@@ -111,12 +111,13 @@ class Opening:
     def sample(self) -> RawRows | None:
         """Return the rows drawn, in the same order every time; None if too many of them are alike."""
         gatherer = Gatherer(self.columns, self.most)
-        parts = [part for part in self._sample if len(part[0])]
-        # Equal rows are one whether or not they had to be merged on the way, which depends on their order.
-        for _, rows, frame in [_merged(parts)] if self._overflown and parts else parts:
+        for _, rows, frame in self._sample:
             gatherer.add(frame, rows)
         found = gatherer.result()
-        return None if found is None else found.sorted()
+        if found is None or not self._overflown:
+            return None if found is None else found.sorted()
+        # Equal rows are one whether or not they had to be merged on the way, which depends on their order.
+        return found.sorted().distinct()
 
 
 # The hash of the scores of some rows, how many rows of the data each stands for, and the rows.
@@ -132,10 +133,12 @@ def _merged(parts: list[_Part]) -> _Part:
     """Return some rows with equal ones as one."""
     hashes, rows = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
     frame = {name: np.concatenate([part[2][name] for part in parts]) for name in parts[0][2]}
-    keys = np.column_stack([hashes, *(column for name, column in frame.items() if name != "w")])
-    order = ordered(keys)
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+    keys = [hashes, *(column for name, column in frame.items() if name != "w")]
+    order = ordered(keys, np.arange(len(hashes)))
+    new = np.zeros(len(order), dtype=bool)
+    for key in keys:
+        new[1:] |= key[order[1:]] != key[order[:-1]]
+    new[:1] = True
     first = np.flatnonzero(new)
     found = {name: column[order[first]] for name, column in frame.items()}
     if "w" in frame:
@@ -155,7 +158,7 @@ def sample_of(ground: Ground, reader: Reader) -> RawRows:
     """Return a sample of the rows: that of the first pass, or one that is drawn in another pass."""
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
     raw = reader.drawn(share, ("s0", *ground.linear.names))
-    if raw is None or raw.n_different < min(FEWEST_DRAWN, ground.n_rows // 8):
+    if raw is None or len(raw.distinct()) < min(FEWEST_DRAWN, ground.n_rows // 8):
         # Rows with the same scores are drawn together, so these are few scores: perhaps all rows can be had.
         reader.sample = reader.sorted_rows(Everything())
         if reader.sample is not None:
