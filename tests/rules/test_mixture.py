@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import evenhand as eh
+from evenhand.rules import rule_json
 from evenhand.rules.lots import PRIME, draw, lots
 from evenhand.rules.mixture import Mixture
 
@@ -186,3 +187,14 @@ def test_weights_and_rules_must_fit():
     ):
         with pytest.raises(eh.InputError, match=message):
             Mixture(rules, weights)
+
+
+def test_json_that_could_not_be_read_again_is_not_written(fair, monkeypatch):
+    text = fair.to_json()
+    monkeypatch.setattr(rule_json, "LARGEST", len(text))
+    assert Mixture.from_json(fair.to_json()) == fair
+    monkeypatch.setattr(rule_json, "LARGEST", len(text) - 1)
+    with pytest.raises(eh.errors.InputError, match="use fewer strata"):
+        fair.to_json()
+    with pytest.raises(eh.errors.RuleFormatError, match="at most"):
+        Mixture.from_json(text)

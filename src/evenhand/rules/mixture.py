@@ -417,7 +417,7 @@ class Mixture(Displayed):
             "rules": [json.loads(rule.to_json()) for rule in self.rules],
             "solution": None if self.solution is None else rule_json.solution_to_dict(self.solution),
         }
-        return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return rule_json.dump(data)
 
     @classmethod
     def from_json(cls, text: str) -> Mixture:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FORMAT = "evenhand-rule"
 MIXTURE_FORMAT = "evenhand-mixture"
 VERSION = 5
-LARGEST = 1_000_000
+LARGEST = 10_000_000
 # Version 2 has "crossed": the parts of each crossed attribute. Version 3 has the requested and the used bounds of a
 # solution. Version 4 has "within": which attributes are compared within which strata. Version 5 has OTHER among the
 # strata, which stands for those that are not compared. A rule is written in the earliest version that can represent it.
@@ -93,7 +93,18 @@ def write(rule: Rule) -> str:
         "learned_from": dict(rule.learned_from),
         "solution": None if rule.solution is None else solution_to_dict(rule.solution),
     }
-    return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return dump(data)
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """Return the JSON text of a rule or a mixture; raise if it could not be read again."""
+    text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    if len(text) > LARGEST:
+        raise InputError(
+            f"The rule's JSON has {len(text):,} characters, and at most {LARGEST:,} can be read: use fewer strata, or"
+            " one column of them."
+        )
+    return text
 
 
 def _version(rule: Rule) -> int:
