@@ -211,8 +211,9 @@ class _Task:
 
     def unchanged(self) -> Rule:
         """Return the model itself as a rule, whether or not it meets the bounds."""
-        solution = conclude(self.problem, 0, np.zeros(self.problem.dimension), status="found")
-        return self.setting.rule(self.problem, solution, self.tolerance, 0)
+        zero = np.zeros(self.problem.dimension)
+        rule = self.setting.rule_at(zero, self.tolerance)
+        return dataclasses.replace(rule, solution=conclude(self.problem, 0, zero, status="found"))
 
     def first(self) -> tuple[Rule, ErrorBound]:
         """Return the best rule for the bounds as they are, and how far its numbers can be off."""

@@ -158,7 +158,7 @@ def sample_of(ground: Ground, reader: Reader) -> RawRows:
     """Return a sample of the rows: that of the first pass, or one that is drawn in another pass."""
     share = min(1.0, 0.5 * reader.most / ground.n_rows, ROWS_OF_A_SAMPLE / ground.n_rows)
     raw = reader.drawn(share, ("s0", *ground.linear.names))
-    if raw is None or len(raw.distinct()) < min(FEWEST_DRAWN, ground.n_rows // 8):
+    if raw is None or len(raw.distinct()) < min(FEWEST_DRAWN, 0.25 * share * ground.n_rows):
         # Rows with the same scores are drawn together, so these are few scores: perhaps all rows can be had.
         reader.sample = reader.sorted_rows(Everything())
         if reader.sample is not None:
