@@ -36,7 +36,7 @@ from evenhand.rules.mixture import Mixture
 from evenhand.rules.rule import Rule
 from evenhand.rules.sql import DIALECTS
 
-BATCH_ROWS = 1 << 17
+BATCH_ROWS = 1 << 15
 SPELLING = DIALECTS["duckdb"]
 _KINDS = {"BOOLEAN": "bool", "VARCHAR": "text", "FLOAT": "float", "DOUBLE": "float"}
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
