@@ -5,7 +5,8 @@ largest memory: demographic parity (K = 1), equalized odds (K = 2; also with a g
 of two attributes (K = 4) on the rows themselves, and equalized odds in cells. For each the passes, the rows fetched,
 the loss against the optimum if that was proven, and what the rule itself states. The same for the counts of two sites,
 in one round and in two. Two attributes are also compared with the rule of 2 million rows in memory. Spark
-``local[2]``: learning against a job that reads the same columns and only counts, applying against one that only copies.
+``local[2]``: learning, exactly and in cells, against a job that reads the same columns and only counts, applying
+against one that only copies.
 """
 
 from __future__ import annotations
@@ -226,6 +227,7 @@ def run_spark(path: Path, repeats: int) -> dict[str, float]:
     actions: dict[str, Callable[[], Any]] = {
         "count": count,
         "learn": lambda: rules.append(spark.learn_rule(frame, **OPTIONS)),
+        "learn in cells": lambda: rules.append(spark.learn_rule(frame, search="smoothed", **OPTIONS)),
         "copy": lambda: frame.write.mode("overwrite").parquet(target),
         "apply": lambda: spark.apply(rule, frame).write.mode("overwrite").parquet(target),
     }
@@ -321,11 +323,9 @@ def report_spark(path: Path, rows: int, repeats: int) -> None:
     make_rows(path.with_name("small.parquet"), 50_000)
     got, _ = alone("spark", path, repeats)
     print(f"Spark local[2], {rows:,} rows, equalized odds")
-    for base, action, promised in (("count", "learn", 4), ("copy", "apply", 2)):
-        ratio = got[action] / got[base]
-        print(
-            f"  {base} {got[base]:7.2f} s, {action} {got[action]:7.2f} s: {ratio:.2f} x (promised: at most {promised})"
-        )
+    for base, action, promised in (("count", "learn", None), ("count", "learn in cells", 4), ("copy", "apply", 2)):
+        most = "" if promised is None else f" (promised: at most {promised})"
+        print(f"  {base} {got[base]:7.2f} s, {action} {got[action]:7.2f} s: {got[action] / got[base]:.2f} x{most}")
 
 
 if __name__ == "__main__":
