@@ -13,7 +13,7 @@ from evenhand.engines import NearAggregate, arrow, exclusion
 from evenhand.engines import duckdb as duck
 from evenhand.engines.ground import Atoms
 from evenhand.engines.near_lines import lines_of_site
-from evenhand.engines.opening import ALL_HASHES, Opening
+from evenhand.engines.opening import ALL_HASHES, Opening, merged_rows
 from evenhand.engines.site import Site, columns_near, tally_of
 from evenhand.engines.source import find_columns
 from evenhand.errors import AggregateFormatError
@@ -228,6 +228,22 @@ def test_the_sample_does_not_depend_on_the_order_of_rows_whether_or_not_they_are
         for name, column in found[0].frame.items():
             np.testing.assert_array_equal(column, other.frame[name])
     assert found[0].rows.max() > 1
+
+
+def test_equal_rows_are_merged_also_where_different_ones_have_the_same_key():
+    rng = np.random.default_rng(0)
+    for distinct in (1, 3, 40):
+        key, score, weight = rng.integers(0, distinct, 200), rng.integers(0, 3, 200) / 2, rng.integers(1, 4, 200) / 2
+        parts = [
+            (key[some], np.ones(len(some), dtype=np.int64), {"s0": score[some], "w": weight[some]})
+            for some in (np.arange(120), np.arange(120, 200))
+        ]
+        keys, rows, frame = merged_rows(parts)
+        found = {(k, s): (n, w) for k, s, n, w in zip(keys, frame["s0"], rows, frame["w"], strict=True)}
+        assert len(found) == len(keys)
+        pairs = list(zip(key, score, strict=True))
+        expected = {one: [p == one for p in pairs] for one in set(pairs)}
+        assert found == {one: (sum(mask), weight[mask].sum()) for one, mask in expected.items()}
 
 
 def test_the_model_itself_is_found_where_no_rule_of_cells_meets_the_bounds():

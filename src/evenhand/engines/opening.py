@@ -67,22 +67,33 @@ class Opening:
         if found:
             place = self._drawn[0, :found]
             drawn = {name: np.asarray(column)[place] for name, column in frame.items()}
-            self._sample.append((self._drawn[1, :found].copy(), np.ones(found, dtype=np.int64), drawn))
+            keys = self._drawn[1, :found] * self.n_codes + codes[place]
+            self._sample.append((keys, np.ones(found, dtype=np.int64), drawn))
             self._size += found
+        # There is room for twice as many, so that rows are merged, or some of them dropped, less often.
+        if self._size > 2 * self.most:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Merge equal rows, and drop those with large hashes if too many are different.
+
+        What is left at the end does not depend on when this is done: too many rows will still be too many.
+        """
         while self._size > self.most and self._limit > 1:
             self._overflown = True
-            if not self._merged():
+            if not self._merge():
                 self._limit //= 2
-                self._sample = [_taken(part, np.flatnonzero(part[0] < self._limit)) for part in self._sample]
-            self._size = sum(len(hashes) for hashes, _, _ in self._sample)
+                least = self._limit * self.n_codes
+                self._sample = [_taken(part, np.flatnonzero(part[0] < least)) for part in self._sample]
+            self._size = sum(len(keys) for keys, _, _ in self._sample)
 
-    def _merged(self) -> bool:
+    def _merge(self) -> bool:
         """Merge equal rows if few enough are different, and return whether they are."""
-        hashes = np.concatenate([hashes for hashes, _, _ in self._sample])
+        hashes = np.concatenate([keys for keys, _, _ in self._sample]) // self.n_codes
         # Most tables have no equal rows, and this tells it quickly.
         if 1 + np.count_nonzero(np.diff(np.sort(hashes.astype(np.int32)))) > self.most:
             return False
-        merged = _merged(self._sample)
+        merged = merged_rows(self._sample)
         if len(merged[0]) > self.most:
             return False
         self._sample = [merged]
@@ -110,6 +121,7 @@ class Opening:
 
     def sample(self) -> RawRows | None:
         """Return the rows drawn, in the same order every time; None if too many of them are alike."""
+        self._shrink()
         gatherer = Gatherer(self.columns, self.most)
         for _, rows, frame in self._sample:
             gatherer.add(frame, rows)
@@ -120,30 +132,41 @@ class Opening:
         return found.sorted().distinct()
 
 
-# The hash of the scores of some rows, how many rows of the data each stands for, and the rows.
+# Of some rows: the hash of the scores with the code as one number, how many rows of the data each is, and the rows.
 _Part = tuple[Words, NDArray[np.int64], Frame]
 
 
 def _taken(part: _Part, index: NDArray[Any]) -> _Part:
-    hashes, rows, frame = part
-    return hashes[index], rows[index], {name: column[index] for name, column in frame.items()}
+    keys, rows, frame = part
+    return keys[index], rows[index], {name: column[index] for name, column in frame.items()}
 
 
-def _merged(parts: list[_Part]) -> _Part:
+def merged_rows(parts: list[_Part]) -> _Part:
     """Return some rows with equal ones as one."""
-    hashes, rows = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    keys, rows = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
     frame = {name: np.concatenate([part[2][name] for part in parts]) for name in parts[0][2]}
-    keys = [hashes, *(column for name, column in frame.items() if name != "w")]
-    order = ordered(keys, np.arange(len(hashes)))
-    new = np.zeros(len(order), dtype=bool)
-    for key in keys:
-        new[1:] |= key[order[1:]] != key[order[:-1]]
-    new[:1] = True
+    order = np.argsort(keys, kind="stable")
+    columns = [column[order] for name, column in frame.items() if name != "w"]
+    new = _changes([keys[order], *columns])
+    if new.sum() > _changes([keys[order]]).sum():
+        # Different rows have the same key: they may be mixed, so that all columns are needed for the order.
+        columns = [keys, *(column for name, column in frame.items() if name != "w")]
+        order = ordered(columns, np.arange(len(keys)))
+        new = _changes([column[order] for column in columns])
     first = np.flatnonzero(new)
     found = {name: column[order[first]] for name, column in frame.items()}
     if "w" in frame:
         found["w"] = np.add.reduceat(frame["w"][order], first)
-    return hashes[order[first]], np.add.reduceat(rows[order], first), found
+    return keys[order[first]], np.add.reduceat(rows[order], first), found
+
+
+def _changes(columns: list[NDArray[Any]]) -> NDArray[np.bool_]:
+    """Return which rows differ from the one before in some column; the first one does."""
+    found = np.zeros(len(columns[0]), dtype=bool)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
 
 
 def open_frames(frames: Iterable[Frame], opening: Opening) -> tuple[Counted, RawRows | None]:
