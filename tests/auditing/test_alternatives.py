@@ -309,7 +309,7 @@ def test_within_strata_the_answer_is_that_of_every_cell(seed):
         assert expected is None or found.alternative.gap == pytest.approx(expected, abs=1e-9)
 
 
-def larger_rows(seed=0, n=900):
+def larger_rows(seed=0, n=600):
     data = eh.datasets.make_zafar(n, random_state=seed)
     return (data.y, data.group, data.p_y, data.p_joint), np.array(["x", "y", "z"])[np.arange(n) % 3]
 
@@ -317,7 +317,7 @@ def larger_rows(seed=0, n=900):
 @pytest.mark.parametrize("criterion", [INSIDE, eh.EqualOpportunity(within="job", thin=2) & eh.SelectionRatio(0.2)])
 def test_within_strata_gaps_are_those_of_an_audit(criterion):
     rows, job = larger_rows()
-    held = np.arange(900) % 5 == 0
+    held = np.arange(600) % 5 == 0
     found = eh.alternatives(*rows, criterion=criterion, strata=job, held_out=held, margin=0.05, search="smoothed")
     for point, decided in (
         (found.present, rows[2] > 0.5),

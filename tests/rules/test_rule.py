@@ -168,7 +168,7 @@ BROKEN = {
     "learned_from is text": lambda text, data: json.dumps({**data, "learned_from": "me"}),
     "solution is text": lambda text, data: json.dumps({**data, "solution": "optimal"}),
     "deep": lambda text, data: "[" * 100_000,
-    "oversized": lambda text, data: text + " " * 1_000_001,
+    "oversized": lambda text, data: text + " " * 10_000_001,
     "no text": lambda text, data: None,
     "bytes": lambda text, data: text.encode(),
 }
