@@ -103,11 +103,7 @@ class RawRows:
 
     def distinct(self) -> RawRows:
         """Return the rows with equal ones as one, given rows in the order of :meth:`sorted`."""
-        new = np.zeros(len(self), dtype=bool)
-        new[:1] = True
-        for name, column in self.frame.items():
-            if name != "w":
-                new[1:] |= column[1:] != column[:-1]
+        new = changes([column for name, column in self.frame.items() if name != "w"])
         if new.all():
             return self
         first = np.flatnonzero(new)
@@ -184,6 +180,15 @@ def check_weight(found: float, counted: float) -> None:
 def inner_names(schema: Schema) -> list[str]:
     """Return the names of the columns that distinguish rows."""
     return ["s0", *(name for names in schema.names for name in names), "label", *schema.coded]
+
+
+def changes(columns: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
+    """Return which rows differ from the one before in some column; the first one does."""
+    found = np.zeros(len(columns[0]), dtype=bool)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
 
 
 def ordered(columns: Sequence[NDArray[Any]], index: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -80,7 +80,7 @@ class Breakpoints:
 
     Places are the bins of rows that fall as z grows, those of rows that rise, rows that are always decided 0, those
     that are always decided 1, and delicate rows. If bins are around a rule (``within``), delicate rows that are surely
-    decided 0, or 1, up to a distance of :data:`REACH` times that have two more places.
+    decided 0, or 1, up to :data:`REACH` times that distance have two more places.
     """
 
     ground: Coded

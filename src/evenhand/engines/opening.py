@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenhand.engines import _kernels
-from evenhand.engines.gathering import Everything, Gatherer, RawRows, ordered
+from evenhand.engines.gathering import Everything, Gatherer, RawRows, changes, ordered
 from evenhand.engines.ground import Atoms, Ground
 from evenhand.engines.reading import AllRowsError, Counted, Reader, TooManyError
 from evenhand.engines.schema import DEVIATIONS, FINEST, Columns, Frame, Words
@@ -147,26 +147,17 @@ def merged_rows(parts: list[_Part]) -> _Part:
     frame = {name: np.concatenate([part[2][name] for part in parts]) for name in parts[0][2]}
     order = np.argsort(keys, kind="stable")
     columns = [column[order] for name, column in frame.items() if name != "w"]
-    new = _changes([keys[order], *columns])
-    if new.sum() > _changes([keys[order]]).sum():
+    new = changes([keys[order], *columns])
+    if new.sum() > changes([keys[order]]).sum():
         # Different rows have the same key: they may be mixed, so that all columns are needed for the order.
         columns = [keys, *(column for name, column in frame.items() if name != "w")]
         order = ordered(columns, np.arange(len(keys)))
-        new = _changes([column[order] for column in columns])
+        new = changes([column[order] for column in columns])
     first = np.flatnonzero(new)
     found = {name: column[order[first]] for name, column in frame.items()}
     if "w" in frame:
         found["w"] = np.add.reduceat(frame["w"][order], first)
     return keys[order[first]], np.add.reduceat(rows[order], first), found
-
-
-def _changes(columns: list[NDArray[Any]]) -> NDArray[np.bool_]:
-    """Return which rows differ from the one before in some column; the first one does."""
-    found = np.zeros(len(columns[0]), dtype=bool)
-    found[:1] = True
-    for column in columns:
-        found[1:] |= column[1:] != column[:-1]
-    return found
 
 
 def open_frames(frames: Iterable[Frame], opening: Opening) -> tuple[Counted, RawRows | None]:
